@@ -1,0 +1,67 @@
+"""The structural type of every WebSocket codec: messages in, events out, and back; no I/O, no clock, no thread.
+
+A codec is a value bound to one connection. `receive` and `send` are never called at the same time (the transport serialises them), but may
+be called from different threads, one after the other. After an exception the codec is in ERROR for good. Thread: any, one at a time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+from typing import ClassVar, Protocol
+
+from protocols.errors import CloseCode
+from protocols.events import ClientEvent, ServerEvent
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Close:
+    """The codec's wish to close the WebSocket; always the last message of a `send`."""
+
+    code: CloseCode
+    reason: str  # at most 123 bytes of UTF-8 (RFC 6455 section 5.5)
+
+
+Message = bytes | str | Close  # binary message, text message, or the end
+
+
+class CodecState(enum.Enum):
+    """Where the conversation on this wire stands."""
+
+    OPENING = "opening"  # connected, no Open yet
+    WAITING = "waiting"  # Open sent to the session, not Ready yet
+    LIVE = "live"
+    CLOSED = "closed"
+    ERROR = "error"
+
+
+class Codec(Protocol):
+    """One connection's translator."""
+
+    name: ClassVar[str]  # label in logs and metrics
+    state: CodecState
+
+    def connect(self, query: Mapping[str, str]) -> list[ClientEvent]:
+        """Take the query of the upgrade request; first call of every codec.
+
+        Raises:
+            RemoteProtocolError: a parameter that must be refused.
+        """
+
+    def receive(self, message: bytes | str, now: float) -> list[ClientEvent]:
+        """Take one WebSocket message; `now` is monotonic seconds.
+
+        Raises:
+            RemoteProtocolError: the peer broke the wire for good.
+        """
+
+    def send(self, event: ServerEvent, now: float) -> list[Message]:
+        """Word one event for this wire.
+
+        Raises:
+            LocalProtocolError: the event is illegal in this state.
+        """
+
+    def keep_alive(self, now: float) -> list[Message]:
+        """Messages due at `now` because nothing else was sent for a while; usually none."""

@@ -1,0 +1,215 @@
+"""The internal vocabulary between every wire and the session: frozen, keyword-only, validated when made.
+
+`ClientEvent` flows from a codec into `Session.push`, `ServerEvent` from `Session.events` into a codec. Nothing here knows a wire, a socket
+or a model. An illegal event cannot exist: constructors raise ValueError. Arrays are owned by the event; nobody writes to them
+afterwards. Thread: any.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocols.errors import ErrorKind
+
+event = dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+
+MAX_SEED = 2**63 - 1  # seeds are keyed as signed 64-bit integers in the sampler
+
+
+class Pacing(enum.Enum):
+    """Who keeps the time of a call's input."""
+
+    LIVE = "live"  # a person: a full inbox drops its oldest frame, a full outbox its oldest audio
+    SCRIPT = "script"  # a file: nothing is dropped; a full inbox stops the reading of the socket
+
+
+@event
+class SamplingOptions:
+    """Per-call sampling. `None` means the checkpoint's default.
+
+    Raises:
+        ValueError: a value out of its range (the message names the field).
+    """
+
+    text_temperature: float | None = None  # >= 0; 0 is greedy
+    text_topk: int | None = None  # >= 0; 0 keeps the whole vocabulary
+    audio_temperature: float | None = None  # >= 0; 0 is greedy
+    audio_topk: int | None = None  # >= 0; 0 keeps the whole codebook
+    text_seed: int | None = None  # key of the text draws; None is random
+    audio_seed: int | None = None  # key of the audio draws; None is random
+    pad_mult: float | None = None  # P(padding) is multiplied by e**pad_mult before top-k
+    repetition_penalty: float | None = None  # >= 1 damps repeated text tokens, 1 is off
+    repetition_penalty_context: int | None = None  # text tokens looked back over, 0..MAX_PENALTY_CONTEXT
+
+    def __post_init__(self) -> None:
+        for name in ("text_temperature", "audio_temperature"):
+            _check(self, name, lambda value: 0 <= value <= 100, "0 to 100")
+        for name in ("text_topk", "audio_topk"):
+            _check(self, name, lambda value: 0 <= value < 2**31, "0 or more")
+        for name in ("text_seed", "audio_seed"):
+            _check(self, name, lambda value: 0 <= value <= MAX_SEED, f"0 to {MAX_SEED}")
+        _check(self, "pad_mult", lambda value: -50 <= value <= 50, "-50 to 50")
+        _check(self, "repetition_penalty", lambda value: 0.01 <= value <= 100, "0.01 to 100")
+        _check(self, "repetition_penalty_context", lambda value: 0 <= value <= MAX_PENALTY_CONTEXT, f"0 to {MAX_PENALTY_CONTEXT}")
+
+
+MAX_PENALTY_CONTEXT = 256  # the web clients' slider ends at 200
+
+
+def _check(options: SamplingOptions, name: str, is_legal: object, legal: str) -> None:
+    value = getattr(options, name)
+    if value is None:
+        return
+    if not math.isfinite(value) or not is_legal(value):  # type: ignore[operator]
+        raise ValueError(f"{name} must be {legal}, not {value}")
+
+
+# -- ClientEvent: what a caller can ask of a session ---------------------------------------------------------------------------------
+
+
+@event
+class Open:
+    """Start the call: the first event of every session."""
+
+    voice_prompt: str | None = None  # name from the checkpoint's allow-list; None is the server's default
+    persona: str | None = None  # role text without wrapping; None or blank is the server's default
+    sampling: SamplingOptions = SamplingOptions()
+    pacing: Pacing = Pacing.LIVE
+    max_frames: int | None = None  # upper bound of the call in frames, at most the server's own limit
+
+    def __post_init__(self) -> None:
+        if self.max_frames is not None and self.max_frames < 1:
+            raise ValueError(f"max_frames must be 1 or more, not {self.max_frames}")
+
+
+@event
+class AudioIn:
+    """Audio of the user, any length. The session carves frames out of it."""
+
+    pcm: NDArray[np.float32]  # float32 [N], mono, the session's sample rate, finite
+
+    def __post_init__(self) -> None:
+        if self.pcm.dtype != np.float32 or self.pcm.ndim != 1:
+            raise ValueError(f"pcm must be float32 [N], not {self.pcm.dtype} {list(self.pcm.shape)}")
+        if not np.isfinite(self.pcm).all():
+            raise ValueError("pcm must be finite")
+
+
+@event
+class EndOfInput:
+    """The caller has said everything: pad the last partial frame, answer it, then end the call."""
+
+
+@event
+class BargeIn:
+    """The user speaks over the assistant: audio not yet played is thrown away (the epoch rises); the model goes on."""
+
+
+@event
+class Cancel:
+    """Stop the sentence that is being said: as BargeIn, and the model is steered to silence for `steer_frames` frames."""
+
+    steer_frames: int = 0
+
+    def __post_init__(self) -> None:
+        if self.steer_frames < 0:
+            raise ValueError("steer_frames must be 0 or more")
+
+
+@event
+class Played:
+    """The client says how much of the assistant's audio the listener has heard."""
+
+    played_ms: int  # milliseconds since the first sample of the call
+
+    def __post_init__(self) -> None:
+        if self.played_ms < 0:
+            raise ValueError("played_ms must be 0 or more")
+
+
+@event
+class Rejected:
+    """A message that the codec refused without ending the connection; the pump hands it back to `send`."""
+
+    kind: ErrorKind
+    detail: str
+
+
+ClientEvent = Open | AudioIn | EndOfInput | BargeIn | Cancel | Played | Rejected
+
+
+# -- ServerEvent: what a session tells its caller ------------------------------------------------------------------------------------
+
+
+@event
+class Queued:
+    """Every slot is taken; the caller waits."""
+
+    position: int  # 1 is next
+
+
+@event
+class Ready:
+    """The prompt is in the model: live audio is consumed from now on. Sent once."""
+
+    session_id: str
+    voice_prompt: str | None  # the voice in effect
+    sampling: SamplingOptions  # every field resolved, none is None
+    model: str  # name of the checkpoint
+
+
+@event
+class AudioOut:
+    """One frame of the assistant's voice."""
+
+    pcm: NDArray[np.float32]  # float32 [S]
+    frame_idx: int  # output frames since Ready, 0-based: media time is frame_idx * frame duration
+    epoch: int
+
+
+@event
+class TextDelta:
+    """Text of the inner monologue: complete UTF-8, a leading space at a word boundary."""
+
+    text: str
+    frame_idx: int  # the frame in which the token appeared
+    epoch: int
+
+
+@event
+class Warned:
+    """Something the caller should know while the call goes on (call limit near, implausible level, frames dropped)."""
+
+    detail: str
+
+
+class EndReason(enum.Enum):
+    """How a call ended without an error."""
+
+    CALLER = "caller"  # the caller said so or hung up
+    FINISHED = "finished"  # EndOfInput answered to the last sample
+    LIMIT = "limit"  # the call's length limit
+
+
+@event
+class Ended:
+    """The last event of a session that ended well."""
+
+    reason: EndReason
+    detail: str = ""
+
+
+@event
+class Failed:
+    """The last event of a session that ended badly."""
+
+    kind: ErrorKind
+    detail: str
+
+
+ServerEvent = Queued | Ready | AudioOut | TextDelta | Warned | Rejected | Ended | Failed
