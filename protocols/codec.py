@@ -20,7 +20,10 @@ class Close:
     """The codec's wish to close the WebSocket; always the last message of a `send`."""
 
     code: CloseCode
-    reason: str  # at most 123 bytes of UTF-8 (RFC 6455 section 5.5)
+    reason: str  # cut to 123 bytes of UTF-8 (RFC 6455 section 5.5) when made
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", self.reason.encode(errors="replace")[:123].decode(errors="ignore"))
 
 
 Message = bytes | str | Close  # binary message, text message, or the end

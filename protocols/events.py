@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from protocols.errors import ErrorKind
 
-event = dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-
 MAX_SEED = 2**63 - 1  # seeds are keyed as signed 64-bit integers in the sampler
 
 
@@ -28,7 +26,7 @@ class Pacing(enum.Enum):
     SCRIPT = "script"  # a file: nothing is dropped; a full inbox stops the reading of the socket
 
 
-@event
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingOptions:
     """Per-call sampling. `None` means the checkpoint's default.
 
@@ -72,7 +70,7 @@ def _check(options: SamplingOptions, name: str, is_legal: object, legal: str) ->
 # -- ClientEvent: what a caller can ask of a session ---------------------------------------------------------------------------------
 
 
-@event
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Open:
     """Start the call: the first event of every session."""
 
@@ -87,7 +85,7 @@ class Open:
             raise ValueError(f"max_frames must be 1 or more, not {self.max_frames}")
 
 
-@event
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class AudioIn:
     """Audio of the user, any length. The session carves frames out of it."""
 
@@ -100,17 +98,17 @@ class AudioIn:
             raise ValueError("pcm must be finite")
 
 
-@event
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class EndOfInput:
     """The caller has said everything: pad the last partial frame, answer it, then end the call."""
 
 
-@event
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class BargeIn:
     """The user speaks over the assistant: audio not yet played is thrown away (the epoch rises); the model goes on."""
 
 
-@event
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Cancel:
     """Stop the sentence that is being said: as BargeIn, and the model is steered to silence for `steer_frames` frames."""
 
@@ -121,7 +119,7 @@ class Cancel:
             raise ValueError("steer_frames must be 0 or more")
 
 
-@event
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
     """The client says how much of the assistant's audio the listener has heard."""
 
@@ -132,7 +130,7 @@ class Played:
             raise ValueError("played_ms must be 0 or more")
 
 
-@event
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
     """A message that the codec refused without ending the connection; the pump hands it back to `send`."""
 
@@ -146,14 +144,14 @@ ClientEvent = Open | AudioIn | EndOfInput | BargeIn | Cancel | Played | Rejected
 # -- ServerEvent: what a session tells its caller ------------------------------------------------------------------------------------
 
 
-@event
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Queued:
     """Every slot is taken; the caller waits."""
 
     position: int  # 1 is next
 
 
-@event
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
     """The prompt is in the model: live audio is consumed from now on. Sent once."""
 
@@ -163,7 +161,7 @@ class Ready:
     model: str  # name of the checkpoint
 
 
-@event
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class AudioOut:
     """One frame of the assistant's voice."""
 
@@ -172,7 +170,7 @@ class AudioOut:
     epoch: int
 
 
-@event
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TextDelta:
     """Text of the inner monologue: complete UTF-8, a leading space at a word boundary."""
 
@@ -181,7 +179,7 @@ class TextDelta:
     epoch: int
 
 
-@event
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Warned:
     """Something the caller should know while the call goes on (call limit near, implausible level, frames dropped)."""
 
@@ -196,7 +194,7 @@ class EndReason(enum.Enum):
     LIMIT = "limit"  # the call's length limit
 
 
-@event
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
     """The last event of a session that ended well."""
 
@@ -204,7 +202,7 @@ class Ended:
     detail: str = ""
 
 
-@event
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
     """The last event of a session that ended badly."""
 

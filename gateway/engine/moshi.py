@@ -1,0 +1,261 @@
+"""The engine of Moshi-class models: Mimi encode, temporal transformer (vLLM), depth transformer, Mimi decode, behind engine.base.
+
+Only the order of a step and the life of a slot live here; each part knows nothing of the others. A step: encode the frames of the armed slots, run
+armed and prefilling slots through vLLM, decode the slots that advanced. The one rule: whatever a slot carries (KV, codec streams, token and
+codes) moves in the same step or not at all. Thread: tick, except `prepare` and `piece`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import time
+from collections.abc import Callable
+
+import numpy as np
+import sentencepiece
+import torch
+from numpy.typing import NDArray
+
+from gateway.engine.base import EngineInfo, FrameBatch, FrameOutput, Prompt
+from gateway.engine.checkpoint import Checkpoint, find_checkpoint
+from gateway.engine.codec import MimiConfig, load_mimi, random_mimi
+from gateway.engine.codec.mimi import Mimi
+from gateway.engine.layout import CODEBOOKS, FRAME_RATE, SPECIAL_TEXT_IDS
+from gateway.engine.prompt import build_prompt, wrap_persona
+from gateway.engine.voices import VoiceBook, load_voices
+from gateway.errors import ConfigError, EngineError
+from protocols.events import SamplingOptions
+
+logger = logging.getLogger(__name__)
+
+MAX_PROMPT_ROWS = 1024  # at most; a prompt must also leave half of the window to the conversation
+MIN_PROMPT_ROWS = 64  # whatever the window: the shortest useful prompt has 12 silence frames, 25 of voice and a sentence
+_WARM_UP_FRAMES = 4
+
+
+class MoshiEngine:
+    """Moshi, PersonaPlex and the bundled tiny model, for `num_slots` callers at once."""
+
+    info: EngineInfo
+
+    def __init__(
+        self,
+        model: str | Checkpoint,
+        *,
+        num_slots: int,
+        max_call_frames: int,
+        kv_cache_dtype: str = "auto",
+        gpu_memory_utilization: float = 0.9,
+        dtype: str | None = None,
+    ) -> None:
+        """Remember what to load; `load` does the work.
+
+        Args:
+            model: folder, hub id, "tiny", or a checkpoint already read.
+            num_slots: callers at once.
+            max_call_frames: longest call in frames.
+            kv_cache_dtype: of vLLM; "auto" is the run dtype.
+            gpu_memory_utilization: share of the GPU for weights and KV; the codec's streams come on top (16.5 MB a slot at full size).
+            dtype: run dtype of the language model; None is bfloat16 on CUDA, float32 on a CPU.
+        """
+        self._model = model
+        self._num_slots = num_slots
+        self._max_call_frames = max_call_frames
+        self._options = {"kv_cache_dtype": kv_cache_dtype, "gpu_memory_utilization": gpu_memory_utilization, "dtype": dtype}
+
+    def load(self, progress: Callable[[str], None]) -> None:
+        """As engine.base.Engine.load."""
+        import gateway.engine.vllm  # noqa: F401  sets vLLM's switches before vLLM is imported
+        from gateway.engine.vllm.core import LockstepCore, batch_buckets
+
+        checkpoint = self._model if isinstance(self._model, Checkpoint) else find_checkpoint(self._model, progress)
+        self.checkpoint = checkpoint
+        device = _device()
+        progress(f"loading {checkpoint.name} on {_device_name(device)}")
+        self._tokenizer = _tokenizer(checkpoint)
+        self.mimi = load_codec(checkpoint, num_slots=self._num_slots, device=device)
+        self._voices = self._load_voices()
+        self._core = LockstepCore(
+            checkpoint,
+            num_slots=self._num_slots,
+            max_model_len=self._max_call_frames + MAX_PROMPT_ROWS,
+            progress=progress,
+            **self._options,  # type: ignore[arg-type]
+        )
+        self.slots_that_fit = self._core.slots_that_fit
+        progress("warming up")
+        self.mimi.warm_up(batch_buckets(self._num_slots))
+        takes_prompt = checkpoint.profile.takes_prompt
+        self.info = EngineInfo(
+            model=checkpoint.name,
+            sample_rate=self.mimi.config.sample_rate,
+            frame_samples=self.mimi.config.frame_samples,
+            num_slots=self._num_slots,
+            voices=tuple(self._voices) if takes_prompt else (),
+            default_voice=checkpoint.profile.default_voice if takes_prompt else None,
+            sampling=checkpoint.sampling,
+            max_frames=self._max_call_frames,
+            device=_device_name(device),
+        )
+        self._warm_up(progress)
+
+    def prepare(self, voice_prompt: str | None, persona: str) -> Prompt:
+        """As engine.base.Engine.prepare; a model without prompts takes neither and says so by `voice_prompt` None."""
+        profile = self.checkpoint.profile
+        if not profile.takes_prompt:
+            return Prompt(voice_prompt=None, num_rows=1, payload=build_prompt(self.checkpoint.lm, profile, None, ()))
+        voice = self._voices.find(voice_prompt) if voice_prompt else None
+        tokens = self._tokenizer.encode(wrap_persona(persona)) if self._tokenizer and persona else []
+        rows = build_prompt(self.checkpoint.lm, profile, voice, tokens)
+        most = min(MAX_PROMPT_ROWS, max(profile.window // 2, MIN_PROMPT_ROWS))
+        if len(rows.rows) > most:
+            raise ConfigError(f"the persona is too long: voice and persona take {len(rows.rows)} frames, this model has room for {most}")
+        return Prompt(voice_prompt=voice.name if voice else None, num_rows=len(rows.rows), payload=rows)
+
+    def piece(self, text_id: int) -> bytes:
+        """As engine.base.Engine.piece."""
+        if text_id < SPECIAL_TEXT_IDS or self._tokenizer is None or text_id >= self._tokenizer.vocab_size():
+            return b""
+        piece = self._tokenizer.id_to_piece(text_id)
+        if self._tokenizer.is_byte(text_id):
+            return bytes([int(piece[3:-1], 16)])  # "<0xE2>"
+        return b"" if self._tokenizer.is_control(text_id) else piece.replace("\u2581", " ").encode()
+
+    def open(self, slot_idx: int, prompt: Prompt, sampling: SamplingOptions) -> None:
+        """As engine.base.Engine.open."""
+        self.mimi.reset(self._mask([slot_idx]))
+        with torch.inference_mode():
+            self._core.open(slot_idx, prompt.payload, sampling)
+
+    @torch.inference_mode()
+    def step(self, batch: FrameBatch) -> FrameOutput:
+        """As engine.base.Engine.step."""
+        num_slots, samples = batch.pcm.shape
+        pcm = np.zeros((num_slots, samples), dtype=np.float32)
+        text_ids = np.full(num_slots, self.checkpoint.lm.padding_id, dtype=np.int64)
+        ready = np.zeros(num_slots, dtype=np.bool_)
+        armed = [int(slot_idx) for slot_idx in np.flatnonzero(batch.exec_mask)]
+        steered = frozenset(int(slot_idx) for slot_idx in np.flatnonzero(batch.steer_mask))
+        try:
+            if armed:
+                rows = torch.tensor(armed, device=self.mimi.device)
+                frames = torch.from_numpy(batch.pcm[armed]).to(self.mimi.device)
+                self._core.frames.set_user(rows, self.mimi.encode_rows(frames, rows))
+            slots, completed, codes = self._core.step(armed, steered)
+            if codes is not None:
+                self._decode(slots, completed, codes, pcm)
+                text_ids[slots] = self._core.frames.read_rows(slots)[:, 0]
+        except (RuntimeError, ValueError, AssertionError, KeyError, IndexError) as error:
+            raise EngineError(f"a step failed: {error}") from error
+        ready[completed] = True
+        return FrameOutput(pcm=pcm, text_ids=text_ids, ready_mask=ready)
+
+    def close(self, slot_idx: int) -> None:
+        """As engine.base.Engine.close."""
+        self._core.close(slot_idx)
+
+    def window_rows(self, slot_idx: int) -> NDArray[np.int32]:
+        """As engine.base.Engine.window_rows; -1 where a voice bundle's embedding stands instead of a row."""
+        return self._core.frames.window_rows(slot_idx)
+
+    def shutdown(self) -> None:
+        """As engine.base.Engine.shutdown."""
+        self._core.shutdown()
+
+    @property
+    def prefix_cache_hits(self) -> int:
+        """Prompt rows that were not computed again, by vLLM's own counter."""
+        return self._core.prefix_cache_hits
+
+    def _decode(self, slots: list[int], completed: list[int], codes: torch.Tensor, pcm: NDArray[np.float32]) -> None:
+        """Decode what advanced into `pcm`. The frame that completes a prompt primes the decoder; without a prompt it has no audio yet."""
+        kept = [i for i, slot_idx in enumerate(slots) if self.checkpoint.profile.takes_prompt or slot_idx not in completed]
+        if not kept:
+            return
+        rows = [slots[i] for i in kept]
+        chosen = codes if len(kept) == len(slots) else codes[kept]
+        pcm[rows] = self.mimi.decode_rows(chosen, torch.tensor(rows, device=self.mimi.device)).cpu().numpy()
+
+    def _load_voices(self) -> VoiceBook:
+        checkpoint, mimi = self.checkpoint, self.mimi
+
+        def encode(pcm: NDArray[np.float32]) -> NDArray[np.int64]:
+            codes: NDArray[np.int64] = mimi.encode_offline(torch.from_numpy(pcm)).numpy()
+            return codes
+
+        return load_voices(checkpoint.voices, checkpoint.profile.voice_aliases, checkpoint.lm, encode, mimi.config.sample_rate)
+
+    def _warm_up(self, progress: Callable[[str], None]) -> None:
+        """Run every slot through the real path, so that nothing is done for the first time in a call, and say how long a step takes."""
+        sampling = _with_seeds(self.checkpoint.sampling)
+        prompt = self.prepare(None, "")
+        times: dict[int, float] = {}
+        for count in sorted({1, self._num_slots}):
+            batch = FrameBatch(
+                pcm=np.zeros((self._num_slots, self.info.frame_samples), dtype=np.float32),
+                exec_mask=np.arange(self._num_slots) < count,
+                steer_mask=np.zeros(self._num_slots, dtype=np.bool_),
+            )
+            for slot_idx in range(count):
+                self.open(slot_idx, prompt, sampling)
+            ready = np.zeros(self._num_slots, dtype=np.bool_)
+            while not ready[:count].all():
+                ready |= self.step(FrameBatch(pcm=batch.pcm, exec_mask=ready & False, steer_mask=batch.steer_mask)).ready_mask
+            for _ in range(_WARM_UP_FRAMES):
+                started = time.perf_counter()
+                self.step(batch)
+                times[count] = time.perf_counter() - started
+            for slot_idx in range(count):
+                self.close(slot_idx)
+        frame_ms = 1000 / FRAME_RATE
+        said = ", ".join(f"{seconds * 1000:.0f} ms at {count} call{'s' * (count > 1)}" for count, seconds in times.items())
+        progress(f"a step takes {said}; a frame lasts {frame_ms:.0f} ms")
+        if times[1] * 1000 > frame_ms:
+            logger.warning("this machine is too slow for real time: one call takes %.0f ms a frame of %.0f ms", times[1] * 1000, frame_ms)
+
+    def _mask(self, slots: list[int]) -> torch.Tensor:
+        mask = torch.zeros(self._num_slots, dtype=torch.bool)
+        mask[slots] = True
+        return mask
+
+
+def load_codec(checkpoint: Checkpoint, *, num_slots: int, device: torch.device) -> Mimi:
+    """Load the codec of a checkpoint, in the window variant of its family.
+
+    Raises:
+        ConfigError: a tensor or a setting does not fit.
+    """
+    config = MimiConfig.from_json(json.loads(checkpoint.mimi_config.read_text())) if checkpoint.mimi_config else MimiConfig()
+    window = checkpoint.profile.name
+    assert window in ("moshi", "personaplex")
+    if checkpoint.mimi is None:
+        return random_mimi(config, num_slots=num_slots, num_codebooks=CODEBOOKS, window=window, device=device)
+    return load_mimi(checkpoint.mimi, config, num_slots=num_slots, num_codebooks=CODEBOOKS, window=window, device=device)
+
+
+def _with_seeds(sampling: SamplingOptions) -> SamplingOptions:
+    return dataclasses.replace(sampling, text_seed=0, audio_seed=0)
+
+
+def _tokenizer(checkpoint: Checkpoint) -> sentencepiece.SentencePieceProcessor | None:
+    if checkpoint.tokenizer is None:
+        return None
+    try:
+        return sentencepiece.SentencePieceProcessor(model_file=str(checkpoint.tokenizer))
+    except (RuntimeError, OSError) as error:
+        raise ConfigError(f"{checkpoint.tokenizer}: not a SentencePiece model ({error})") from error
+
+
+def _device() -> torch.device:
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    if not os.environ.get("OMP_NUM_THREADS"):
+        torch.set_num_threads(min(torch.get_num_threads(), os.cpu_count() or 1))
+    return torch.device("cpu")
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"

@@ -1,0 +1,309 @@
+"""One pump for every WebSocket codec: messages -> codec -> session, and session -> codec -> messages. No wire is known here.
+
+Three loops serve a connection: `receive` reads and pushes, `send` words and writes, `watch` looks after a peer that `receive` cannot see
+because its push waits. The one rule: whatever happens ends the *session*, and the session's last event ends the connection; so a slot is
+free as soon as anybody knows that the call is over, and there is one way out. Thread: loop; Opus work is done on a pool, one call at a
+time for each codec.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import select
+import socket
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from functools import partial
+from typing import TypeVar
+
+from aiohttp import WebSocketError, WSCloseCode, WSMessage, WSMsgType, web
+
+from gateway.errors import SessionGone
+from gateway.logs import SessionAdapter
+from gateway.manager import SessionManager
+from gateway.session import HUNG_UP, Session
+from protocols.codec import Close, Codec, CodecState, Message
+from protocols.errors import CloseCode, ErrorKind, RemoteProtocolError
+from protocols.events import AudioOut, ClientEvent, Ended, Failed, ServerEvent
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+SLOW_READER_S = 10.0  # a message that the peer has not made room for by then ends the call (DESIGN.md section 3)
+CLOSE_S = 2.0  # for the close handshake, and for a peer to read our last words
+TIMER_S = 0.5  # how often keep-alives and stuck pushes are looked at
+PING_S, PONG_S = 20.0, 10.0  # silence after which we ping ("~20 s", specs/moshi-protocol.md section 9), and how long the answer may take
+# Small buffers, so that a peer that does not read is noticed while its audio is still PCM and can be dropped; 32 KiB are 4 frames of PCM.
+SEND_BUFFER_BYTES = 32 * 1024  # in the kernel
+WRITE_BUFFER_BYTES = 16 * 1024  # in this process
+POOL_BYTES = 128  # a shorter message is decoded in less time than a hop to the pool takes
+
+_INTERNAL = Failed(kind=ErrorKind.INTERNAL, detail="internal error")
+_HUNG_UP_EVENTS = select.POLLERR | select.POLLHUP | getattr(select, "POLLRDHUP", 0)
+
+
+async def serve(
+    request: web.Request, codec: Codec, manager: SessionManager, *, max_message_bytes: int, pool: Executor | None = None
+) -> web.StreamResponse:
+    """Hold one connection from its upgrade to its end.
+
+    Args:
+        pool: where the codec's audio work is done; None does it on the loop, for codecs that hardly work.
+    """
+    websocket = _WebSocket(
+        timeout=CLOSE_S, autoping=False, compress=False, max_msg_size=max_message_bytes, writer_limit=0
+    )  # with a limit of 0 every send waits for room
+    _limit_buffers(request)
+    try:
+        await websocket.prepare(request)
+    except ConnectionError:
+        return websocket  # gone already; nothing was opened
+    session = manager.open_session(codec.name)
+    try:
+        await _Pump(request, websocket, codec, session, pool).run()
+    finally:
+        await session.close()  # a cancelled handler; otherwise the session has ended by now
+    return websocket
+
+
+class _WebSocket(web.WebSocketResponse):
+    """aiohttp closes by itself when the peer breaks RFC 6455, before anybody could say why. Here the pump does."""
+
+    _pump_closes = frozenset({WSCloseCode.PROTOCOL_ERROR, WSCloseCode.INVALID_TEXT, WSCloseCode.MESSAGE_TOO_BIG})
+
+    async def close(self, *, code: int = WSCloseCode.OK, message: bytes = b"", drain: bool = True) -> bool:
+        """Close, as aiohttp does on its own account."""
+        return False if code in self._pump_closes else await super().close(code=code, message=message, drain=drain)
+
+    async def finish(self, close: Close) -> None:
+        """Close as the codec wishes, and read on until the peer has answered: unread input would reset the connection under our words."""
+        await super().close(code=close.code, message=close.reason.encode())
+
+
+class _Pump:
+    """One connection."""
+
+    def __init__(self, request: web.Request, websocket: _WebSocket, codec: Codec, session: Session, pool: Executor | None) -> None:
+        self._request = request
+        self._websocket = websocket
+        self._codec = codec
+        self._session = session
+        self._pool = pool
+        self._log = SessionAdapter(logger, session.session_id, codec.name)
+        self._loop = asyncio.get_running_loop()
+        self._codec_lock = asyncio.Lock()
+        self._write_lock = asyncio.Lock()  # aiohttp lets several writers wait on one future, which a time-out of one would cancel for all
+        self._is_gone = False  # the peer hears nothing any more
+        self._is_unreadable = False  # the peer broke the framing: nothing more can be read
+        self._has_failed = False  # the codec let us down: only Failed is worded any more
+        self._heard_s = self._loop.time()
+        self._push_started_s: float | None = None
+        self._close = Close(CloseCode.INTERNAL, "internal error")  # what is said should the codec find no end
+
+    async def run(self) -> None:
+        """Pump until the session has said its last word and the connection is closed."""
+        async with asyncio.TaskGroup() as group:
+            helpers = [group.create_task(self._receive_loop()), group.create_task(self._watch_loop())]
+            await self._send_loop()
+            for helper in helpers:
+                helper.cancel()  # before the close: aiohttp skips the peer's answer while somebody else reads
+        await self._finish()
+
+    # -- Receiving -------------------------------------------------------------------------------------------------------------------
+
+    async def _receive_loop(self) -> None:
+        try:
+            await self._receive()
+        except RemoteProtocolError as error:
+            self._log.info("! %s", error)
+            await self._session.close(Failed(kind=error.kind, detail=error.detail))
+        except SessionGone:
+            pass  # its last event says why
+        except Exception:
+            self._log.exception("receiving failed")
+            await self._session.close(_INTERNAL)
+        finally:
+            await self._session.close()  # nobody listens to the caller any more
+
+    async def _receive(self) -> None:
+        for event in self._codec.connect(_query(self._request)):
+            await self._push(event)
+        while not self._is_gone:
+            message = await self._websocket.receive()
+            self._heard_s = self._loop.time()
+            match message.type:
+                case WSMsgType.BINARY | WSMsgType.TEXT:
+                    is_costly = message.type is WSMsgType.BINARY and len(message.data) > POOL_BYTES
+                    for event in await self._call(partial(self._codec.receive, message.data), is_costly=is_costly):
+                        await self._push(event)
+                case WSMsgType.PING:
+                    await self._write(message)
+                case WSMsgType.PONG:
+                    pass  # it was heard
+                case WSMsgType.ERROR if isinstance(message.data, WebSocketError):
+                    self._is_unreadable = True
+                    raise _violation(message.data)
+                case _:
+                    self._is_gone = True
+
+    async def _push(self, event: ClientEvent) -> None:
+        self._push_started_s = self._loop.time()
+        try:
+            await self._session.push(event)
+        finally:
+            self._push_started_s = None
+            self._heard_s = self._loop.time()  # while it waited nobody could hear the peer
+
+    # -- Sending ---------------------------------------------------------------------------------------------------------------------
+
+    async def _send_loop(self) -> None:
+        events = self._session.events()
+        while not self._is_gone:
+            try:
+                async with asyncio.timeout(TIMER_S):
+                    event = await anext(events)
+            except TimeoutError:
+                messages = await self._call(self._codec.keep_alive)
+            except StopAsyncIteration:
+                return
+            else:
+                messages = [] if self._is_gone else await self._word(event)
+            for message in messages:
+                if isinstance(message, Close):
+                    self._close = message
+                    return
+                await self._write(message)
+
+    async def _word(self, event: ServerEvent) -> list[Message]:
+        try:
+            return await self._call(partial(self._send_if_legal, event), is_costly=isinstance(event, AudioOut))
+        except Exception:
+            self._log.exception("wording %s failed", type(event).__name__)
+            if self._has_failed:
+                return [self._close]
+            self._has_failed = True
+            await self._session.close(_INTERNAL)
+            return []
+
+    def _send_if_legal(self, event: ServerEvent, now: float) -> list[Message]:
+        """Word an event; one that was on its way when the codec broke is dropped, its Failed will follow."""
+        is_over = self._has_failed or self._codec.state is CodecState.ERROR
+        return [] if is_over and not isinstance(event, Failed) else self._codec.send(event, now)
+
+    async def _write(self, message: Message | WSMessage) -> None:
+        """Send one message, or answer a ping; nothing when the peer is gone."""
+        if self._is_gone:
+            return
+        try:
+            async with asyncio.timeout(SLOW_READER_S), self._write_lock:
+                match message:
+                    case bytes():
+                        await self._websocket.send_bytes(message)
+                    case str():
+                        await self._websocket.send_str(message)
+                    case WSMessage():
+                        await self._websocket.pong(message.data)
+        except TimeoutError:
+            await self._hang_up(Failed(kind=ErrorKind.SLOW_READER, detail=f"nothing was read for {SLOW_READER_S:g} s"))
+        except ConnectionError:
+            await self._hang_up(HUNG_UP)
+
+    # -- Watching --------------------------------------------------------------------------------------------------------------------
+
+    async def _watch_loop(self) -> None:
+        """Notice a peer that is gone though nobody reads its socket, and one that is gone without a word."""
+        pinged_s = 0.0
+        while not self._is_gone:
+            await asyncio.sleep(TIMER_S)
+            now = self._loop.time()
+            started_s = self._push_started_s
+            if started_s is not None and now - started_s >= TIMER_S:
+                if self._has_hung_up():
+                    await self._hang_up(HUNG_UP)
+                else:
+                    await self._ping()  # a dead process answers with a reset, which is seen the next time
+            elif now - self._heard_s > PING_S + PONG_S:
+                self._log.info("! no answer to a ping for %g s", PONG_S)
+                await self._hang_up(HUNG_UP)
+            elif now - self._heard_s > PING_S and now - pinged_s > PING_S:
+                pinged_s = now
+                await self._ping()
+
+    def _has_hung_up(self) -> bool:
+        """Ask the kernel: while reading is paused asyncio does not."""
+        transport = self._request.transport
+        if transport is None or transport.is_closing():
+            return True
+        poll = select.poll()
+        poll.register(transport.get_extra_info("socket"), _HUNG_UP_EVENTS)
+        return bool(poll.poll(0))
+
+    async def _ping(self) -> None:
+        transport = self._request.transport
+        if transport is None or transport.get_write_buffer_size():  # what waits there makes a dead peer answer as well
+            return
+        try:
+            await self._websocket.ping()
+        except ConnectionError:
+            await self._hang_up(HUNG_UP)
+
+    async def _hang_up(self, last: Ended | Failed) -> None:
+        """End the call of a peer that cannot be told anything any more."""
+        self._is_gone = True
+        await self._session.close(last)
+        if self._request.transport is not None:
+            self._request.transport.abort()
+
+    # -- Both ways -------------------------------------------------------------------------------------------------------------------
+
+    async def _call(self, function: Callable[[float], T], *, is_costly: bool = False) -> T:
+        """Call the codec with the time, never twice at once; on the pool when it has much to do."""
+        async with self._codec_lock:
+            if is_costly and self._pool is not None:
+                return await self._loop.run_in_executor(self._pool, function, self._loop.time())
+            return function(self._loop.time())
+
+    async def _finish(self) -> None:
+        if self._is_gone:
+            return
+        try:
+            async with asyncio.timeout(2 * CLOSE_S):
+                if self._is_unreadable:
+                    await self._finish_unread()
+                else:
+                    await self._websocket.finish(self._close)
+        except (TimeoutError, ConnectionError):
+            if self._request.transport is not None:
+                self._request.transport.abort()
+
+    async def _finish_unread(self) -> None:
+        """Say goodbye to a peer whose input cannot be parsed: let it read that before the connection goes."""
+        payload = self._close.code.to_bytes(2, "big") + self._close.reason.encode()
+        await self._websocket.send_frame(payload, WSMsgType.CLOSE)
+        while self._request.transport is not None:  # aiohttp throws away what comes in, and lets go when the peer does
+            await asyncio.sleep(0.02)
+
+
+# -- Private -------------------------------------------------------------------------------------------------------------------------
+
+
+def _query(request: web.Request) -> Mapping[str, str]:
+    return dict(request.query)
+
+
+def _violation(error: WebSocketError) -> RemoteProtocolError:
+    kind = ErrorKind.TOO_BIG if error.code == WSCloseCode.MESSAGE_TOO_BIG else ErrorKind.BAD_REQUEST
+    return RemoteProtocolError(kind, str(error.args[1]))  # aiohttp's own words: sizes or bits, nothing of what was sent
+
+
+def _limit_buffers(request: web.Request) -> None:
+    """Keep little of what the peer has not read. aiohttp has set TCP_NODELAY already: a frame leaves as soon as it exists."""
+    transport = request.transport
+    if transport is None:
+        return
+    transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+    peer: socket.socket | None = transport.get_extra_info("socket")
+    if peer is not None:
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)

@@ -1,0 +1,113 @@
+"""Counter-based sampling: what a draw depends on, and that it follows the distribution."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.engine.lm.sampling import SamplingRows, sample, uniform
+from lm_reference import GREEDY
+
+CARD = 50
+
+
+def draws(count: int, *, seed: int = 1, codebook: int = 0, card: int = CARD) -> torch.Tensor:
+    return uniform(torch.full((count,), seed), torch.arange(count), codebook, card)
+
+
+def test_uniform_is_uniform_and_open() -> None:
+    values = draws(4000)
+    assert 0 < values.min()
+    assert values.max() < 1
+    assert values.mean().item() == pytest.approx(0.5, abs=0.005)  # 200,000 draws: sigma of the mean is 0.0007
+    assert values.var().item() == pytest.approx(1 / 12, abs=0.002)
+    centred = values - 0.5
+    for lag_axis in (0, 1):  # neighbours in position and in index are uncorrelated
+        other = centred.roll(1, lag_axis)
+        assert abs((centred * other).mean().item() * 12) < 0.02
+
+
+@given(st.integers(0, 2**63 - 1), st.integers(0, 10**6), st.integers(0, 8), st.integers(1, 7))
+def test_a_draw_depends_on_its_key_alone(seed: int, position: int, codebook: int, rows: int) -> None:
+    alone = uniform(torch.tensor([seed]), torch.tensor([position]), codebook, CARD)
+    seeds, positions = torch.arange(rows) * 7 + 1, torch.arange(rows)
+    seeds[-1], positions[-1] = seed, position
+    together = uniform(seeds, positions, codebook, CARD)
+    assert torch.equal(alone[0], together[-1])
+    assert not torch.equal(alone, uniform(torch.tensor([seed]), torch.tensor([position]), codebook + 1, CARD))
+    assert not torch.equal(alone, uniform(torch.tensor([seed]), torch.tensor([position + 1]), codebook, CARD))
+
+
+def test_samples_follow_the_tempered_distribution() -> None:
+    logits = torch.linspace(-2, 2, CARD).expand(20000, CARD)
+    drawn = sample(logits, torch.full((20000,), 0.7), torch.zeros(20000, dtype=torch.int64), draws(20000))
+    expected = (logits[0] / 0.7).softmax(0)
+    share = torch.bincount(drawn, minlength=CARD) / 20000
+    assert (share - expected).abs().max() < 5 * (expected.max() * (1 - expected.max()) / 20000).sqrt()
+
+
+def test_topk_keeps_the_largest_and_differs_by_row() -> None:
+    logits = torch.randn(300, CARD, generator=torch.Generator().manual_seed(3))
+    topk = torch.arange(300) % 3 + 1
+    drawn = sample(logits, torch.ones(300), topk, draws(300))
+    ranks = (logits > logits.gather(1, drawn[:, None])).sum(1)
+    assert (ranks < topk).all()
+    assert set(ranks.tolist()) == {0, 1, 2}
+
+
+def test_topk_beyond_the_vocabulary_keeps_everything() -> None:
+    """PersonaPlex raises here (specs: moshi-model section 7)."""
+    logits = torch.zeros(4, CARD)
+    everything = sample(logits, torch.ones(4), torch.full((4,), 10**6), draws(4))
+    assert torch.equal(everything, sample(logits, torch.ones(4), torch.zeros(4, dtype=torch.int64), draws(4)))
+
+
+def test_temperature_zero_is_greedy_beside_sampled_rows() -> None:
+    logits = torch.randn(2, CARD, generator=torch.Generator().manual_seed(5)).repeat(500, 1)
+    temperature = torch.tensor([0.0, 5.0]).repeat(500)
+    drawn = sample(logits, temperature, torch.zeros(1000, dtype=torch.int64), draws(1000))
+    assert (drawn[::2] == logits[0].argmax()).all()
+    assert len(set(drawn[1::2].tolist())) > 10
+
+
+def rows_with(**options: object) -> SamplingRows:
+    rows = SamplingRows.empty(3, torch.device("cpu"))
+    rows.set(1, dataclasses.replace(GREEDY, text_temperature=1.0, text_seed=4, **options))
+    return rows
+
+
+def test_pad_mult_multiplies_the_probability_of_padding() -> None:
+    logits, at = torch.zeros(2000, CARD), torch.ones(2000, dtype=torch.int64)
+    plain = (rows_with().sample_text(at, logits, torch.arange(2000), 3) == 3).float().mean().item()
+    more = (rows_with(pad_mult=3.0).sample_text(at, logits, torch.arange(2000), 3) == 3).float().mean().item()
+    weight = torch.tensor(3.0).exp().item()
+    assert plain == pytest.approx(1 / CARD, abs=0.015)
+    assert more == pytest.approx(weight / (weight + CARD - 1), abs=0.05)
+
+
+def test_repetition_penalty_damps_each_recent_word_once() -> None:
+    rows, at = rows_with(repetition_penalty=2.0, repetition_penalty_context=2), torch.tensor([1])
+    for word in (10, 3, 11, 11, 0):  # 3 and 0 are special and count for nothing
+        rows.note_text(at, torch.tensor([word]))
+    logits = torch.ones(1, CARD)
+    logits[0, 11] = -1.0
+    damped = rows._penalise(at, logits)[0]
+    assert damped[11] == -2.0  # once, though it was said twice
+    assert damped[10] == 1.0  # outside the context of two words
+    rows.note_text(at, torch.tensor([10]))
+    damped = rows._penalise(at, logits)[0]
+    assert damped[10] == 0.5
+    assert damped[3] == 1.0
+
+
+def test_penalty_context_survives_the_ring() -> None:
+    rows, at = rows_with(repetition_penalty=2.0, repetition_penalty_context=256), torch.tensor([1])
+    for i in range(600):
+        rows.note_text(at, torch.tensor([4 + i % 40]))
+    assert (rows._penalise(at, torch.ones(1, CARD))[0] == 0.5).sum() == 40
+    rows.set(1, dataclasses.replace(GREEDY, repetition_penalty=2.0, repetition_penalty_context=256))
+    assert (rows._penalise(at, torch.ones(1, CARD))[0] == 1.0).all()
