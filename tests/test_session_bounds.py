@@ -85,6 +85,7 @@ async def test_a_flood_in_the_middle_of_an_answer_ends_with_the_last_word() -> N
     rig.tick()  # its audio is one too many, and its text would be another
     assert isinstance((await read(stream))[-1], Failed)
     assert session.state is SessionState.CLOSED
+    assert len(session._outbox) == 0
 
 
 async def test_a_script_loses_nothing_when_it_pushes_faster_than_it_reads() -> None:

@@ -314,6 +314,17 @@ def test_late_ready_never_reaches_a_new_occupant() -> None:
     assert states(table) == [PREFILL]
 
 
+def test_a_cut_during_the_prefill_does_not_lose_its_ready() -> None:
+    table = SlotTable(1)
+    caller = Caller()
+    table.claim(caller, Pacing.LIVE)
+    table.arm(0, caller, PROMPT, SAMPLING, max_frames=5)
+    gathered = table.gather(S)
+    table.cut(0, caller)
+    assert list(answer_batch(table, gathered, ready=(0,)).ready) == [caller]
+    assert states(table) == [LIVE]
+
+
 def test_steering_lasts_its_frames_and_a_shorter_one_does_not_end_it() -> None:
     table = SlotTable(2)
     caller, _ = make_live(table)

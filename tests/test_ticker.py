@@ -182,13 +182,20 @@ async def test_a_script_gets_its_answer_through_the_real_thread() -> None:
 
 
 async def test_an_idle_server_sleeps() -> None:
-    async with Real(FakeEngine(2, frame_samples=S, sample_rate=RATE), 2) as real:
-        await real.ticker.wait_loaded()
-        woken: list[bool] = []
-        has_work = real.slots.has_work
-        real.slots.has_work = lambda: woken.append(True) or has_work()  # type: ignore[func-returns-value,method-assign]
-        await asyncio.sleep(UNIT_S)
-        assert not woken
+    real = Real(FakeEngine(2, frame_samples=S, sample_rate=RATE), 2)
+    looked = threading.Event()
+    has_work = real.slots.has_work
+
+    def spy() -> bool:
+        looked.set()
+        return has_work()
+
+    real.slots.has_work = spy  # type: ignore[method-assign]
+    async with real:
+        assert await asyncio.to_thread(looked.wait, 10)
+        looked.clear()
+        await asyncio.sleep(2 * UNIT_S)
+        assert not looked.is_set()
 
 
 async def test_only_the_tick_thread_steps_and_only_the_loop_is_called_back() -> None:

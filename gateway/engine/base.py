@@ -58,6 +58,7 @@ class EngineInfo:
     sampling: SamplingOptions  # the checkpoint's defaults, every field but the seeds set
     max_frames: int  # longest call the engine can hold, prompt excluded
     device: str  # for people: "cpu", "NVIDIA H200"
+    slots_that_fit: int | None = None  # rows that the memory would hold; None where memory sets no limit
 
 
 class Engine(Protocol):

@@ -19,7 +19,7 @@ from gateway.ticker import Ticker, TickerState
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-# "keeping {"status":"ok"} when ready" (specs/moshi-protocol.md section 11). A degraded server still serves its callers: it is not restarted.
+# "keeping {"status":"ok"} when ready" (specs/moshi-protocol.md section 11). A degraded server serves its callers: nobody should restart it.
 _STATUS_WORDS = {Health.READY: "ok"}
 _SERVING = (Health.READY, Health.DEGRADED)
 _RETRY_AFTER_S = "10"

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 SLOW_READER_S = 10.0  # a message that the peer has not made room for by then ends the call (DESIGN.md section 3)
 CLOSE_S = 2.0  # for the close handshake, and for a peer to read our last words
-TIMER_S = 0.5  # how often keep-alives and stuck pushes are looked at
+TIMER_S = 0.25  # how often keep-alives and stuck pushes are looked at
 PING_S, PONG_S = 20.0, 10.0  # silence after which we ping ("~20 s", specs/moshi-protocol.md section 9), and how long the answer may take
 # Small buffers, so that a peer that does not read is noticed while its audio is still PCM and can be dropped; 32 KiB are 4 frames of PCM.
 SEND_BUFFER_BYTES = 32 * 1024  # in the kernel
@@ -41,6 +41,7 @@ WRITE_BUFFER_BYTES = 16 * 1024  # in this process
 POOL_BYTES = 128  # a shorter message is decoded in less time than a hop to the pool takes
 
 _INTERNAL = Failed(kind=ErrorKind.INTERNAL, detail="internal error")
+_CANCELLED = Failed(kind=ErrorKind.SHUTDOWN, detail="the server is shutting down")  # nobody else cancels our tasks
 _HUNG_UP_EVENTS = select.POLLERR | select.POLLHUP | getattr(select, "POLLRDHUP", 0)
 
 
@@ -64,7 +65,10 @@ async def serve(
     try:
         await _Pump(request, websocket, codec, session, pool).run()
     finally:
-        await session.close()  # a cancelled handler; otherwise the session has ended by now
+        await session.close(_CANCELLED)  # otherwise it has ended by now
+        transport = request.transport
+        if transport is not None and transport.get_write_buffer_size():
+            transport.abort()  # the peer does not read; a transport that only closes would wait for it for ever
     return websocket
 
 
@@ -125,7 +129,7 @@ class _Pump:
             self._log.exception("receiving failed")
             await self._session.close(_INTERNAL)
         finally:
-            await self._session.close()  # nobody listens to the caller any more
+            await self._session.close(HUNG_UP if self._is_gone else _CANCELLED)  # nobody listens to the caller any more
 
     async def _receive(self) -> None:
         for event in self._codec.connect(_query(self._request)):

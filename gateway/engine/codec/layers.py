@@ -92,7 +92,7 @@ class CausalConv:
         self._context = kernel - stride
         self._outputs = outputs
         group = 1  # outputs positions made by one row of the product
-        while kernel > 1 < outputs and group * outputs < MIN_COLUMNS and length // stride % (2 * group) == 0:
+        while kernel > 1 and 1 < group * outputs < MIN_COLUMNS and length // stride % (2 * group) == 0:
             group *= 2
         self._shift = group * stride  # input positions from one window to the next
         self._window = self._shift + self._context

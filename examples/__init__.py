@@ -1,0 +1,1 @@
+"""Headless clients, one per wire: `python -m examples.pcm_client --help`, `python -m examples.chat_client --help`."""

@@ -1,0 +1,46 @@
+"""The CUDA path against float32: what a CPU run cannot show. On a GPU host: `pytest -m gpu tests/engine` runs this and the golden tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import golden
+from lm_reference import GREEDY, PlainTemporal, golden_checkpoint, golden_prompt, golden_table, user_frame
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")]
+
+
+@pytest.mark.parametrize("family", ["personaplex", "moshi"])
+@torch.inference_mode()
+def test_bf16_logits_follow_float32_under_teacher_forcing(tmp_path: Path, family: str) -> None:
+    """Every step reads the golden rows whatever bf16 would have drawn; its text logits must point where float32's do (specs section 12)."""
+    import gateway.engine.vllm  # noqa: F401
+    from gateway.engine.vllm.core import LockstepCore
+
+    checkpoint = golden_checkpoint(tmp_path, golden.A4, family)
+    core = LockstepCore(checkpoint, num_slots=2, max_model_len=4000, kv_cache_dtype="auto", gpu_memory_utilization=0.2, dtype="bfloat16")
+    table = golden_table(f"a4_{family}")
+    prompt = golden_prompt(checkpoint)
+    core.open(0, prompt, GREEDY)
+    core.step([], frozenset())
+    first = 0 if family == "personaplex" else 1
+    rows, logits = [torch.from_numpy(row) for row in prompt.rows], []
+    for line in range(1, 16):
+        # Output line j is (text and first code of row P + j - 1, codes of the row after it); the next line tells the rest of the row read now.
+        text, *codes = table[line]
+        before = table.get(line - 1, [0] * 9)
+        frames = core.frames
+        frames._text[0], frames._audio[0, 0] = text, codes[0]
+        frames._audio[0, 1:] = torch.tensor(before[2:], device=core.device)
+        user = torch.tensor([user_frame(line - 1 + first)], device=core.device)
+        frames.set_user(torch.tensor([0], device=core.device), user)
+        core.step([0], frozenset())
+        rows.append(torch.from_numpy(frames.read_rows([0])[0]))
+        logits.append(core._runner.model.compute_logits(core._runner.model.last_hidden)[0].float().cpu())
+    core.shutdown()
+    _, expected = PlainTemporal(checkpoint)(torch.stack(rows))
+    cosine = torch.nn.functional.cosine_similarity(torch.stack(logits), expected[-15:], dim=1)
+    assert cosine.min() > 0.999, cosine

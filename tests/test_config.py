@@ -1,0 +1,105 @@
+"""The configuration: who beats whom, what is refused and how it is named."""
+
+from pathlib import Path
+
+import pytest
+
+from gateway import config
+from gateway.config import Config, configuration_table, load_config
+from gateway.errors import ConfigError
+
+ROOT = Path(__file__).parent.parent
+
+REFUSED = [
+    (["--bogus"], {}, "--bogus"),
+    (["--batch-siz", "4"], {}, "--batch-siz"),  # no guessing of abbreviations
+    (["--port"], {}, "--port"),
+    (["--port", "70000"], {}, "--port"),
+    (["--port", "0"], {}, "--port"),
+    (["--batch-size", "0"], {}, "--batch-size"),
+    (["--batch-size", "4.5"], {}, "--batch-size"),
+    (["--queue-seconds", "nan"], {}, "--queue-seconds"),
+    (["--gpu-memory-utilization", "1.1"], {}, "--gpu-memory-utilization"),
+    (["--kv-cache-dtype", "int3"], {}, "--kv-cache-dtype"),
+    (["--log-level", "loud"], {}, "--log-level"),
+    (["--opus-complexity", "11"], {}, "--opus-complexity"),
+    (["--model", ""], {}, "--model"),
+    (["--host", ""], {}, "--host"),
+    ([], {"GATEWAY_PROT": "1"}, "GATEWAY_PROT"),
+    ([], {"GATEWAY_port": "1"}, "GATEWAY_port"),
+    ([], {"GATEWAY_PORT": "x"}, "GATEWAY_PORT"),
+    ([], {"GATEWAY_CHECK": "perhaps"}, "GATEWAY_CHECK"),
+]
+
+
+def test_argv_beats_the_environment_beats_the_default() -> None:
+    environ = {"GATEWAY_PORT": "1111", "GATEWAY_BATCH_SIZE": "7", "PATH": "/bin"}
+    resolved = load_config(["--port", "2222"], environ)
+    assert (resolved.port, resolved.batch_size, resolved.idle_seconds) == (2222, 7, 60.0)
+
+
+@pytest.mark.parametrize(("argv", "environ", "named"), REFUSED)
+def test_what_cannot_be_is_refused_under_the_name_that_was_used(argv: list[str], environ: dict[str, str], named: str) -> None:
+    with pytest.raises(ConfigError, match=named) as refused:
+        load_config(argv, environ)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("field", [name for name, field in Config.model_fields.items() if field.annotation is bool])
+def test_every_boolean_works_both_ways(field: str) -> None:
+    flag, variable = field.replace("_", "-"), f"GATEWAY_{field.upper()}"
+    assert getattr(load_config([f"--{flag}"], {}), field) is True
+    assert getattr(load_config([f"--no-{flag}"], {variable: "true"}), field) is False
+    assert getattr(load_config([f"--{flag}"], {variable: "0"}), field) is True
+    assert getattr(load_config([], {variable: "1"}), field) is True
+
+
+def test_it_listens_on_loopback_unless_told_otherwise() -> None:
+    assert not load_config([], {}).is_wide_open
+    assert not load_config(["--host", "localhost"], {}).is_wide_open
+    assert load_config(["--host", "0.0.0.0"], {}).is_wide_open
+    assert load_config(["--host", "::"], {}).is_wide_open
+
+
+def test_ssl_wants_both_files(tmp_path: Path) -> None:
+    (tmp_path / "cert.pem").touch()
+    with pytest.raises(ConfigError, match=r"--ssl: .*key\.pem is missing"):
+        load_config(["--ssl", str(tmp_path)], {})
+    (tmp_path / "key.pem").touch()
+    assert load_config(["--ssl", str(tmp_path)], {}).ssl == tmp_path
+
+
+def test_static_is_the_bundle_a_folder_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "BUNDLED_STATIC", tmp_path)
+    assert load_config([], {}).static is None
+    with pytest.raises(ConfigError, match="--static"):
+        load_config(["--static", str(tmp_path)], {})
+    (tmp_path / "index.html").touch()
+    assert load_config([], {}).static == tmp_path
+    assert load_config(["--static", "none"], {}).static is None
+    assert load_config(["--static", str(tmp_path)], {}).static == tmp_path
+
+
+def test_the_log_line_has_every_setting_but_not_the_persona() -> None:
+    line = load_config(["--persona", "the secret agent"], {}).describe()
+    assert all(f"{name}=" in line for name in Config.model_fields)
+    assert "secret" not in line
+
+
+def test_the_resolved_configuration_does_not_change() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        load_config([], {}).port = 1  # type: ignore[misc]
+
+
+def test_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        load_config(["--help"], {})
+    assert left.value.code == 0
+    text = capsys.readouterr().out
+    assert all("--" + name.replace("_", "-") in text for name in Config.model_fields)
+
+
+def test_readme_has_the_table_of_this_configuration() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = readme.split("<!-- configuration -->")[1].split("<!-- /configuration -->")[0]
+    assert table.strip() == configuration_table()

@@ -1,0 +1,236 @@
+"""Random calls against the whole core: whatever the order of events, no slot is lost and no output reaches the wrong caller."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, TypeVar
+from unittest import mock
+
+import numpy as np
+from core import Rig, S, check_table, frame, read
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from gateway.engine.base import FrameOutput
+from gateway.engine.fake import expected_audio
+from gateway.manager import AdmissionSettings
+from gateway.session import Session
+from gateway.slots import Gathered, SlotState
+from gateway.state import SessionState
+from protocols.events import (
+    AudioIn,
+    AudioOut,
+    BargeIn,
+    Cancel,
+    ClientEvent,
+    Ended,
+    EndOfInput,
+    Failed,
+    Open,
+    Pacing,
+    Ready,
+    SamplingOptions,
+    ServerEvent,
+)
+
+T = TypeVar("T")
+NUM_SLOTS = 2
+BOX_FRAMES = 3
+
+
+async def prepare_here(function: Callable[..., T], *args: Any) -> T:
+    """Stand in for asyncio.to_thread: as many turns of the loop each time, so that hypothesis can replay a run."""
+    for _ in range(4):
+        await asyncio.sleep(0)
+    return function(*args)
+
+
+class Caller:
+    """One session and what its reader has seen."""
+
+    def __init__(self, session: Session, seed: int, pacing: Pacing) -> None:
+        self.session = session
+        self.seed = seed
+        self.pacing = pacing
+        self.stream: AsyncIterator[ServerEvent] = session.events()
+        self.events: list[ServerEvent] = []
+        self.num_pushed = 0
+        self.has_ended_input = False
+
+    def check(self) -> None:
+        """What holds for every reader at any time."""
+        heard = [event for event in self.events if isinstance(event, AudioOut)]
+        assert [event.frame_idx for event in heard] == sorted({event.frame_idx for event in heard})
+        assert [event.epoch for event in heard] == sorted(event.epoch for event in heard)
+        for event in heard:
+            # frame n of a caller is constant (n + 1) / 1000, and the mark is its seed: whose output is it, and of which frames?
+            if self.pacing is Pacing.SCRIPT and event.pcm.any():
+                value, previous = (event.frame_idx + 1) / 1000, event.frame_idx / 1000
+                np.testing.assert_allclose(event.pcm, expected_audio(frame(value), frame(previous), self.seed), atol=1e-6)
+            elif event.pcm.any():
+                mark = np.float32(event.pcm[0]) % np.float32(0.00025)  # frames add multiples of 0.00025
+                assert min(abs(mark - self.seed * 1e-4), abs(mark - self.seed * 1e-4 - 0.00025)) < 1e-5
+        kinds = [type(event) for event in self.events]
+        assert kinds.count(Ready) <= 1
+        for at, event in enumerate(self.events):
+            assert not isinstance(event, Ended | Failed) or at == len(self.events) - 1
+
+
+class Core(RuleBasedStateMachine):
+    """Sessions are opened, spoken to, cut, ended and ticked in any order; a tick may be caught between gather and scatter."""
+
+    @initialize(queue_s=st.sampled_from([0.0, 60.0]))
+    def start(self, queue_s: float) -> None:
+        self.patch = mock.patch("asyncio.to_thread", prepare_here)
+        self.patch.start()
+        self.loop = asyncio.new_event_loop()
+        self.callers: list[Caller] = []
+        self.in_step: tuple[Gathered, FrameOutput | None] | None = None
+        self.rig = self.run(self.make(queue_s))
+
+    async def make(self, queue_s: float) -> Rig:
+        return Rig(NUM_SLOTS, admission=AdmissionSettings(queue_s=queue_s), inbox_frames=BOX_FRAMES, outbox_frames=BOX_FRAMES)
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self.loop.run_until_complete(coroutine)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "loop"):
+            return
+        self.finish_step()
+        self.run(self.rig.manager.drain(0))
+        self.rig.tick(2)
+        assert self.rig.states() == [SlotState.IDLE] * NUM_SLOTS
+        assert self.rig.engine.open_rows == []
+        for caller in self.callers:
+            self.read(caller)
+            assert isinstance(caller.events[-1], Ended | Failed)
+        self.run(asyncio.sleep(0))
+        assert not asyncio.all_tasks(self.loop)
+        self.loop.close()
+        self.patch.stop()
+
+    def read(self, caller: Caller) -> None:
+        caller.events += self.run(read(caller.stream))
+        caller.check()
+
+    def push(self, caller: Caller, event: ClientEvent) -> None:
+        """Push, unless the session ends in the turn before."""
+        session = caller.session
+
+        async def push() -> None:
+            if session.state is not SessionState.CLOSED:
+                await session.push(event)
+
+        self.run(push())
+
+    def pick(self, data: st.DataObject) -> Caller:
+        return data.draw(st.sampled_from([caller for caller in self.callers if caller.session.state is not SessionState.CLOSED]))
+
+    def has_callers(self) -> bool:
+        return any(caller.session.state is not SessionState.CLOSED for caller in self.callers)
+
+    @rule(pacing=st.sampled_from(Pacing), voice=st.sampled_from([None, "alto", "nobody"]), wait=st.booleans())
+    def open(self, pacing: Pacing, voice: str | None, wait: bool) -> None:
+        async def push() -> None:
+            session = self.rig.manager.open_session("test")
+            seed = len(self.callers) % 2 + 1
+            self.callers.append(Caller(session, seed, pacing))
+            await session.push(Open(pacing=pacing, voice_prompt=voice, sampling=SamplingOptions(audio_seed=seed)))
+            await asyncio.sleep(0)
+            if wait and session.state is SessionState.PREFILL:
+                await self.rig.admitted(session)
+
+        self.run(push())
+
+    @precondition(has_callers)
+    @rule(data=st.data())
+    def settle(self, data: st.DataObject) -> None:
+        caller = self.pick(data)
+        if caller.session.state is SessionState.PREFILL:
+            self.run(self.rig.admitted(caller.session))
+
+    @precondition(has_callers)
+    @rule(data=st.data(), num_frames=st.integers(1, 3))
+    def speak(self, data: st.DataObject, num_frames: int) -> None:
+        caller = self.pick(data)
+        session = caller.session
+        if caller.has_ended_input:
+            return
+        is_script = caller.pacing is Pacing.SCRIPT
+        if is_script and (session.slot_idx is None or session._assembler is None):
+            return  # it would wait, and this machine does one thing at a time
+        for _ in range(num_frames):
+            if is_script and len(self.rig.slots.slots[session.slot_idx or 0].inbox) >= BOX_FRAMES:
+                return
+            caller.num_pushed += 1
+            self.push(caller, AudioIn(pcm=frame(caller.num_pushed / 1000)))
+
+    @precondition(has_callers)
+    @rule(data=st.data(), event=st.sampled_from([BargeIn(), Cancel(), Cancel(steer_frames=2)]))
+    def cut(self, data: st.DataObject, event: BargeIn | Cancel) -> None:
+        caller = self.pick(data)
+        num_read = len(caller.events)
+        self.push(caller, event)
+        self.read(caller)
+        assert not [heard for heard in caller.events[num_read:] if isinstance(heard, AudioOut)]
+
+    @precondition(has_callers)
+    @rule(data=st.data())
+    def end_input(self, data: st.DataObject) -> None:
+        caller = self.pick(data)
+        caller.has_ended_input = True
+        self.push(caller, EndOfInput())
+
+    @precondition(has_callers)
+    @rule(data=st.data())
+    def hang_up(self, data: st.DataObject) -> None:
+        self.run(self.pick(data).session.close())
+
+    @precondition(has_callers)
+    @rule(data=st.data())
+    def take(self, data: st.DataObject) -> None:
+        self.read(self.pick(data))
+
+    @rule(num_ticks=st.integers(1, 3))
+    def tick(self, num_ticks: int) -> None:
+        for _ in range(num_ticks):
+            self.finish_step()
+            self.begin_step()
+            self.finish_step()
+
+    @rule()
+    def begin_step(self) -> None:
+        if self.in_step is not None:
+            return
+        engine = self.rig.engine
+        gathered = self.rig.slots.gather(S)
+        for slot_idx in gathered.closings:
+            engine.close(slot_idx)
+        for opening in gathered.openings:
+            engine.open(opening.slot_idx, opening.prompt, opening.sampling)
+        self.in_step = (gathered, engine.step(gathered.batch) if gathered.needs_step else None)
+
+    @rule()
+    def finish_step(self) -> None:
+        if self.in_step is not None:
+            self.rig.manager._on_tick(self.rig.slots.scatter(*self.in_step))
+            self.in_step = None
+
+    @invariant()
+    def table_is_sound(self) -> None:
+        if not hasattr(self, "rig"):
+            return
+        check_table(self.rig.slots, self.rig.engine)
+        held = [caller.session.slot_idx for caller in self.callers if caller.session.slot_idx is not None]
+        assert len(held) == len(set(held))
+        taken = [slot.slot_idx for slot in self.rig.slots.slots if slot.occupant is not None]
+        assert sorted(held) == taken
+        open_calls = [caller for caller in self.callers if caller.session.state is not SessionState.CLOSED]
+        assert self.rig.manager.num_sessions == len(open_calls)
+
+
+TestCore = Core.TestCase
+TestCore.settings = settings(max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
