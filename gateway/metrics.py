@@ -109,3 +109,18 @@ class Metrics:
     def count_end(self, protocol: str, last: Ended | Failed) -> None:
         """Count the end of a session. Thread: any."""
         self.sessions.labels(protocol, outcome_of(last).value).inc()
+
+
+def metrics_table() -> str:
+    """README's table of metrics, in Markdown. Thread: any."""
+    registry = CollectorRegistry()
+    Metrics(registry)
+    rows = ["| metric | type | meaning |", "| --- | --- | --- |"]
+    for family in registry.collect():
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        rows.append(f"| `{name}` | {family.type} | {family.documentation} |")
+    return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    print(metrics_table())

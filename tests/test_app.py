@@ -1,7 +1,9 @@
 """The application: health in every state, metrics, voices, draining, and what a failing engine does to it."""
 
 import asyncio
+import shutil
 import socket
+import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -190,6 +192,31 @@ def test_a_certificate_that_is_none_is_refused(tmp_path: Path) -> None:
         (tmp_path / name).write_text("nothing")
     with pytest.raises(ConfigError, match="--ssl"):
         tls_context(Config(ssl=tmp_path))
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make a certificate")
+async def test_both_wires_work_over_tls(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    files = ("-keyout", str(tmp_path / "key.pem"), "-out", str(tmp_path / "cert.pem"))
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=localhost", *files],
+        check=True,
+        capture_output=True,
+    )
+    async with gateway(1, ssl=tmp_path) as server:
+        assert describe_urls(server.listener, tls_context(server.config))[1] == f"wss://localhost:{server.port}/api/chat"
+        async with server.connect("rawpcm") as ws:
+            caller = PcmCaller(ws)
+            await caller.open()
+            await ws.send_bytes(frame(0.5, 40))
+            await caller.answers(40)
+            async with server.connect("moshi") as other:
+                messages, code, _ = await read_chat(other)
+                assert code == 1013
+                assert messages[0] == b"\x05every slot is taken"
+            assert ws.get_extra_info("ssl_object") is not None
+            await ws.send_json({"type": "close"})
+            assert (await caller.end())[0] == 1000
+    no_tracebacks(caplog)
 
 
 def _free_port() -> int:

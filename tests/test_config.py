@@ -1,5 +1,6 @@
 """The configuration: who beats whom, what is refused and how it is named."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from gateway import config
 from gateway.config import Config, configuration_table, load_config
 from gateway.errors import ConfigError
+from gateway.metrics import metrics_table
 
 ROOT = Path(__file__).parent.parent
 
@@ -99,7 +101,7 @@ def test_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
     assert all("--" + name.replace("_", "-") in text for name in Config.model_fields)
 
 
-def test_readme_has_the_table_of_this_configuration() -> None:
+@pytest.mark.parametrize(("name", "table"), [("configuration", configuration_table), ("metrics", metrics_table)])
+def test_readme_has_the_generated_table(name: str, table: Callable[[], str]) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    table = readme.split("<!-- configuration -->")[1].split("<!-- /configuration -->")[0]
-    assert table.strip() == configuration_table()
+    assert readme.split(f"<!-- {name} -->")[1].split(f"<!-- /{name} -->")[0].strip() == table()

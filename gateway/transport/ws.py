@@ -66,9 +66,8 @@ async def serve(
         await _Pump(request, websocket, codec, session, pool).run()
     finally:
         await session.close(_CANCELLED)  # otherwise it has ended by now
-        transport = request.transport
-        if transport is not None and transport.get_write_buffer_size():
-            transport.abort()  # the peer does not read; a transport that only closes would wait for it for ever
+        if request.protocol.writing_paused and request.transport is not None:
+            request.transport.abort()  # the peer does not read; a transport that only closes would wait for it for ever
     return websocket
 
 
@@ -245,8 +244,7 @@ class _Pump:
         return bool(poll.poll(0))
 
     async def _ping(self) -> None:
-        transport = self._request.transport
-        if transport is None or transport.get_write_buffer_size():  # what waits there makes a dead peer answer as well
+        if self._request.protocol.writing_paused:  # what waits there makes a dead peer answer as well
             return
         try:
             await self._websocket.ping()

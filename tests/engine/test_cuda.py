@@ -13,14 +13,19 @@ from lm_reference import GREEDY, PlainTemporal, golden_checkpoint, golden_prompt
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")]
 
 
+# Heads of 128 as in the published models, which take another attention kernel than heads of 32.
+WIDE = {**golden.A4, "dim": 256, "heads": 2, "hidden": 704}
+
+
+@pytest.mark.parametrize("params", [golden.A4, WIDE], ids=["heads_of_32", "heads_of_128"])
 @pytest.mark.parametrize("family", ["personaplex", "moshi"])
 @torch.inference_mode()
-def test_bf16_logits_follow_float32_under_teacher_forcing(tmp_path: Path, family: str) -> None:
+def test_bf16_logits_follow_float32_under_teacher_forcing(tmp_path: Path, family: str, params: dict[str, int]) -> None:
     """Every step reads the golden rows whatever bf16 would have drawn; its text logits must point where float32's do (specs section 12)."""
     import gateway.engine.vllm  # noqa: F401
     from gateway.engine.vllm.core import LockstepCore
 
-    checkpoint = golden_checkpoint(tmp_path, golden.A4, family)
+    checkpoint = golden_checkpoint(tmp_path, params, family)
     core = LockstepCore(checkpoint, num_slots=2, max_model_len=4000, kv_cache_dtype="auto", gpu_memory_utilization=0.2, dtype="bfloat16")
     table = golden_table(f"a4_{family}")
     prompt = golden_prompt(checkpoint)

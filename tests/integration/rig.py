@@ -16,7 +16,7 @@ import aiohttp
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.app import MANAGER, METRICS, SLOTS, TICKER, make_app, run_app
+from gateway.app import MANAGER, METRICS, SLOTS, make_app, run_app, tls_context
 from gateway.config import Config
 from gateway.engine.fake import FakeEngine
 from gateway.manager import Health
@@ -38,8 +38,9 @@ class Gateway:
         self.stop = asyncio.Event()
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self.listener.getsockname()[1]
-        self.http = aiohttp.ClientSession(f"http://127.0.0.1:{self.port}")
-        self.running = asyncio.create_task(run_app(self.app, self.listener, self.stop))
+        scheme, tls = ("http", True) if self.config.ssl is None else ("https", False)  # of a certificate that nobody has signed
+        self.http = aiohttp.ClientSession(f"{scheme}://127.0.0.1:{self.port}", connector=aiohttp.TCPConnector(ssl=tls))
+        self.running = asyncio.create_task(run_app(self.app, self.listener, self.stop, tls=tls_context(self.config)))
 
     async def ready(self) -> None:
         await until(lambda: self.app[MANAGER].health is not Health.LOADING or self.running.done(), timeout_s=20)
@@ -72,10 +73,6 @@ class Gateway:
     def is_empty(self) -> bool:
         """No session, and every slot free."""
         return self.app[MANAGER].num_sessions == 0 and set(self.slot_states) == {SlotState.IDLE}
-
-    @property
-    def is_running(self) -> bool:
-        return self.app[TICKER].failure is None
 
 
 @contextlib.asynccontextmanager
@@ -214,6 +211,14 @@ class RawPeer:
             (length,) = struct.unpack("!Q", await self.reader.readexactly(8))
         return first & 15, await self.reader.readexactly(length)
 
+    async def opcodes_to_the_end(self) -> list[int]:
+        """Read messages until the connection is cut."""
+        opcodes: list[int] = []
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            while True:
+                opcodes.append((await self.message())[0])
+        return opcodes
+
     def vanish(self, how: str) -> None:
         """Go in one of the ways in which peers go."""
         match how:
@@ -223,14 +228,12 @@ class RawPeer:
             case "fin":
                 self.writer.close()
             case "reset":
-                self._linger_zero()
+                peer = self.writer.get_extra_info("socket")
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 self.writer.transport.abort()
             case "half a frame":
                 self.send(b"\x01abc", claim=1000)
                 self.writer.close()
-
-    def _linger_zero(self) -> None:
-        self.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 WAYS_TO_VANISH = ("close frame", "fin", "reset", "half a frame")

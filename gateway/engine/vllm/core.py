@@ -184,6 +184,9 @@ class LockstepCore:
         options: dict[str, Any] = {"enforce_eager": True}
         if self._is_cuda:
             options = {
+                # FlashAttention's decode graphs gave wrong attention on one H200 for heads of 32 while a call was shorter than its window
+                # (eager ones were right, heads of 128 were right either way): other head sizes take the Triton kernel.
+                "attention_backend": None if self.checkpoint.lm.head_dim == 128 else "TRITON_ATTN",
                 "enforce_eager": False,
                 "compilation_config": {"cudagraph_mode": "FULL_DECODE_ONLY", "mode": 0, "cudagraph_capture_sizes": buckets},
             }
