@@ -54,7 +54,7 @@ class EngineInfo:
     frame_samples: int  # samples of one frame; the cadence is frame_samples / sample_rate
     num_slots: int  # B
     voices: tuple[str, ...]  # allow-list of voice prompts, sorted; empty when the model takes none
-    default_voice: str | None
+    default_voice: str | None  # the voice of a caller who names none
     sampling: SamplingOptions  # the checkpoint's defaults, every field but the seeds set
     max_frames: int  # longest call the engine can hold, prompt excluded
     device: str  # for people: "cpu", "NVIDIA H200"
@@ -76,7 +76,7 @@ class Engine(Protocol):
         """
 
     def prepare(self, voice_prompt: str | None, persona: str) -> Prompt:
-        """Resolve a voice and tokenise a persona. Thread: any.
+        """Resolve a voice and tokenise a persona; None and a blank persona are the checkpoint's defaults. Thread: any.
 
         Raises:
             ConfigError: unknown voice, or more rows than a prompt may have.

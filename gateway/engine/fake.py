@@ -109,6 +109,7 @@ class FakeEngine:
     def prepare(self, voice_prompt: str | None, persona: str) -> Prompt:
         """Make a prompt of one row per word and four for a voice."""
         voice = self.info.default_voice if voice_prompt is None else voice_prompt
+        voice = voice.removesuffix(".pt") if voice else None
         if voice is not None and voice not in self.info.voices:
             raise ConfigError(f"unknown voice {voice!r}; known voices: {', '.join(self.info.voices)}")
         num_rows = len(persona.split()) + (0 if voice is None else 4)

@@ -23,7 +23,7 @@ from gateway.engine.base import EngineInfo, FrameBatch, FrameOutput, Prompt
 from gateway.engine.checkpoint import Checkpoint, find_checkpoint
 from gateway.engine.codec import MimiConfig, load_mimi, random_mimi
 from gateway.engine.codec.mimi import Mimi
-from gateway.engine.layout import CODEBOOKS, FRAME_RATE, SPECIAL_TEXT_IDS
+from gateway.engine.layout import CODEBOOKS, FRAME_RATE, SPECIAL_TEXT_IDS, LMConfig
 from gateway.engine.prompt import build_prompt, wrap_persona
 from gateway.engine.voices import VoiceBook, load_voices
 from gateway.errors import ConfigError, EngineError
@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 MAX_PROMPT_ROWS = 1024  # at most; a prompt must also leave half of the window to the conversation
 MIN_PROMPT_ROWS = 64  # whatever the window: the shortest useful prompt has 12 silence frames, 25 of voice and a sentence
+SMALL_DIM = 1024  # models up to this run on one thread: tiny's step took half the time of two threads on two cores (1 to 16 calls)
 _WARM_UP_FRAMES = 4
 
 
@@ -73,7 +74,7 @@ class MoshiEngine:
 
         checkpoint = self._model if isinstance(self._model, Checkpoint) else find_checkpoint(self._model, progress)
         self.checkpoint = checkpoint
-        device = _device()
+        device = _device(checkpoint.lm)
         progress(f"loading {checkpoint.name} on {_device_name(device)}")
         self._tokenizer = _tokenizer(checkpoint)
         self.mimi = load_codec(checkpoint, num_slots=self._num_slots, device=device)
@@ -107,8 +108,10 @@ class MoshiEngine:
         profile = self.checkpoint.profile
         if not profile.takes_prompt:
             return Prompt(voice_prompt=None, num_rows=1, payload=build_prompt(self.checkpoint.lm, profile, None, ()))
-        voice = self._voices.find(voice_prompt) if voice_prompt else None
-        tokens = self._tokenizer.encode(wrap_persona(persona)) if self._tokenizer and persona else []
+        name = voice_prompt or profile.default_voice
+        voice = self._voices.find(name) if name else None
+        text = wrap_persona(persona.strip() or profile.default_persona)
+        tokens = self._tokenizer.encode(text) if self._tokenizer and text else []
         rows = build_prompt(self.checkpoint.lm, profile, voice, tokens)
         most = min(MAX_PROMPT_ROWS, max(profile.window // 2, MIN_PROMPT_ROWS))
         if len(rows.rows) > most:
@@ -249,11 +252,12 @@ def _tokenizer(checkpoint: Checkpoint) -> sentencepiece.SentencePieceProcessor |
         raise ConfigError(f"{checkpoint.tokenizer}: not a SentencePiece model ({error})") from error
 
 
-def _device() -> torch.device:
+def _device(lm: LMConfig) -> torch.device:
+    """The GPU if there is one; on a CPU also settle the number of threads, which counts for the calling thread."""
     if torch.cuda.is_available():
         return torch.device("cuda")
-    if not os.environ.get("OMP_NUM_THREADS"):
-        torch.set_num_threads(min(torch.get_num_threads(), os.cpu_count() or 1))
+    if "OMP_NUM_THREADS" not in os.environ and lm.dim <= SMALL_DIM:
+        torch.set_num_threads(1)
     return torch.device("cpu")
 
 

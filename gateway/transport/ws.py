@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import select
 import socket
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
@@ -33,7 +32,7 @@ T = TypeVar("T")
 
 SLOW_READER_S = 10.0  # a message that the peer has not made room for by then ends the call (DESIGN.md section 3)
 CLOSE_S = 2.0  # for the close handshake, and for a peer to read our last words
-TIMER_S = 0.25  # how often keep-alives and stuck pushes are looked at
+TIMER_S = 0.2  # how often keep-alives and stuck pushes are looked at
 PING_S, PONG_S = 20.0, 10.0  # silence after which we ping ("~20 s", specs/moshi-protocol.md section 9), and how long the answer may take
 # Small buffers, so that a peer that does not read is noticed while its audio is still PCM and can be dropped; 32 KiB are 4 frames of PCM.
 SEND_BUFFER_BYTES = 32 * 1024  # in the kernel
@@ -42,7 +41,6 @@ POOL_BYTES = 128  # a shorter message is decoded in less time than a hop to the 
 
 _INTERNAL = Failed(kind=ErrorKind.INTERNAL, detail="internal error")
 _CANCELLED = Failed(kind=ErrorKind.SHUTDOWN, detail="the server is shutting down")  # nobody else cancels our tasks
-_HUNG_UP_EVENTS = select.POLLERR | select.POLLHUP | getattr(select, "POLLRDHUP", 0)
 
 
 async def serve(
@@ -66,8 +64,6 @@ async def serve(
         await _Pump(request, websocket, codec, session, pool).run()
     finally:
         await session.close(_CANCELLED)  # otherwise it has ended by now
-        if request.protocol.writing_paused and request.transport is not None:
-            request.transport.abort()  # the peer does not read; a transport that only closes would wait for it for ever
     return websocket
 
 
@@ -223,10 +219,7 @@ class _Pump:
             now = self._loop.time()
             started_s = self._push_started_s
             if started_s is not None and now - started_s >= TIMER_S:
-                if self._has_hung_up():
-                    await self._hang_up(HUNG_UP)
-                else:
-                    await self._ping()  # a dead process answers with a reset, which is seen the next time
+                await self._ping()  # the kernel of a dead peer answers with a reset, and that ends the transport
             elif now - self._heard_s > PING_S + PONG_S:
                 self._log.info("! no answer to a ping for %g s", PONG_S)
                 await self._hang_up(HUNG_UP)
@@ -234,20 +227,13 @@ class _Pump:
                 pinged_s = now
                 await self._ping()
 
-    def _has_hung_up(self) -> bool:
-        """Ask the kernel: while reading is paused asyncio does not."""
-        transport = self._request.transport
-        if transport is None or transport.is_closing():
-            return True
-        poll = select.poll()
-        poll.register(transport.get_extra_info("socket"), _HUNG_UP_EVENTS)
-        return bool(poll.poll(0))
-
     async def _ping(self) -> None:
-        if self._request.protocol.writing_paused:  # what waits there makes a dead peer answer as well
-            return
+        """Send a ping, unless something waits to be sent, which does the same; notice a transport that has ended."""
         try:
-            await self._websocket.ping()
+            if self._request.transport is None:
+                raise ConnectionResetError("the connection is lost")
+            if not self._request.protocol.writing_paused:
+                await self._websocket.ping()
         except ConnectionError:
             await self._hang_up(HUNG_UP)
 

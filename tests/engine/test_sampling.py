@@ -9,14 +9,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.engine.lm.sampling import SamplingRows, sample, uniform
+from gateway.engine.lm.sampling import SamplingRows, gumbel, sample, uniform
 from lm_reference import GREEDY
 
 CARD = 50
 
 
 def draws(count: int, *, seed: int = 1, codebook: int = 0, card: int = CARD) -> torch.Tensor:
-    return uniform(torch.full((count,), seed), torch.arange(count), codebook, card)
+    return uniform(torch.full((count,), seed), torch.arange(count), range(codebook, codebook + 1), card)[:, 0]
+
+
+def noise(count: int) -> torch.Tensor:
+    return gumbel(torch.ones(count, dtype=torch.int64), torch.arange(count), range(1), CARD)[:, 0]
 
 
 def test_uniform_is_uniform_and_open() -> None:
@@ -33,18 +37,18 @@ def test_uniform_is_uniform_and_open() -> None:
 
 @given(st.integers(0, 2**63 - 1), st.integers(0, 10**6), st.integers(0, 8), st.integers(1, 7))
 def test_a_draw_depends_on_its_key_alone(seed: int, position: int, codebook: int, rows: int) -> None:
-    alone = uniform(torch.tensor([seed]), torch.tensor([position]), codebook, CARD)
+    alone = uniform(torch.tensor([seed]), torch.tensor([position]), range(codebook, codebook + 1), CARD)
     seeds, positions = torch.arange(rows) * 7 + 1, torch.arange(rows)
     seeds[-1], positions[-1] = seed, position
-    together = uniform(seeds, positions, codebook, CARD)
-    assert torch.equal(alone[0], together[-1])
-    assert not torch.equal(alone, uniform(torch.tensor([seed]), torch.tensor([position]), codebook + 1, CARD))
-    assert not torch.equal(alone, uniform(torch.tensor([seed]), torch.tensor([position + 1]), codebook, CARD))
+    together = uniform(seeds, positions, range(10), CARD)
+    assert torch.equal(alone[0, 0], together[-1, codebook])
+    assert not torch.equal(together[-1, codebook], together[-1, codebook + 1])
+    assert not torch.equal(alone, uniform(torch.tensor([seed]), torch.tensor([position + 1]), range(codebook, codebook + 1), CARD))
 
 
 def test_samples_follow_the_tempered_distribution() -> None:
     logits = torch.linspace(-2, 2, CARD).expand(20000, CARD)
-    drawn = sample(logits, torch.full((20000,), 0.7), torch.zeros(20000, dtype=torch.int64), draws(20000))
+    drawn = sample(logits, torch.full((20000,), 0.7), torch.zeros(20000, dtype=torch.int64), noise(20000))
     expected = (logits[0] / 0.7).softmax(0)
     share = torch.bincount(drawn, minlength=CARD) / 20000
     assert (share - expected).abs().max() < 5 * (expected.max() * (1 - expected.max()) / 20000).sqrt()
@@ -53,7 +57,7 @@ def test_samples_follow_the_tempered_distribution() -> None:
 def test_topk_keeps_the_largest_and_differs_by_row() -> None:
     logits = torch.randn(300, CARD, generator=torch.Generator().manual_seed(3))
     topk = torch.arange(300) % 3 + 1
-    drawn = sample(logits, torch.ones(300), topk, draws(300))
+    drawn = sample(logits, torch.ones(300), topk, noise(300))
     ranks = (logits > logits.gather(1, drawn[:, None])).sum(1)
     assert (ranks < topk).all()
     assert set(ranks.tolist()) == {0, 1, 2}
@@ -62,14 +66,14 @@ def test_topk_keeps_the_largest_and_differs_by_row() -> None:
 def test_topk_beyond_the_vocabulary_keeps_everything() -> None:
     """PersonaPlex raises here (specs: moshi-model section 7)."""
     logits = torch.zeros(4, CARD)
-    everything = sample(logits, torch.ones(4), torch.full((4,), 10**6), draws(4))
-    assert torch.equal(everything, sample(logits, torch.ones(4), torch.zeros(4, dtype=torch.int64), draws(4)))
+    everything = sample(logits, torch.ones(4), torch.full((4,), 10**6), noise(4))
+    assert torch.equal(everything, sample(logits, torch.ones(4), torch.zeros(4, dtype=torch.int64), noise(4)))
 
 
 def test_temperature_zero_is_greedy_beside_sampled_rows() -> None:
     logits = torch.randn(2, CARD, generator=torch.Generator().manual_seed(5)).repeat(500, 1)
     temperature = torch.tensor([0.0, 5.0]).repeat(500)
-    drawn = sample(logits, temperature, torch.zeros(1000, dtype=torch.int64), draws(1000))
+    drawn = sample(logits, temperature, torch.zeros(1000, dtype=torch.int64), noise(1000))
     assert (drawn[::2] == logits[0].argmax()).all()
     assert len(set(drawn[1::2].tolist())) > 10
 

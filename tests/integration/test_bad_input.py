@@ -146,6 +146,20 @@ async def test_a_message_of_five_megabytes_is_refused_with_1009_and_a_reason(pro
     no_tracebacks(caplog)
 
 
+async def test_a_peer_that_goes_on_sending_its_big_message_can_still_read_why_it_was_refused() -> None:
+    """To close a socket with unread input resets the connection, and the peer then finds that instead of our words."""
+    async with gateway(1) as server:
+        peer = await RawPeer.connect(server.port, PATHS["rawpcm"])
+        peer.send(bytes(1000), claim=5 * 1024 * 1024)
+        for _ in range(20):
+            peer.writer.write(bytes(50_000))
+            await asyncio.sleep(0.005)  # the pace of an uplink
+        assert json.loads((await peer.message())[1])["code"] == "too_big"
+        opcode, payload = await peer.message()
+        assert (opcode, int.from_bytes(payload[:2], "big")) == (8, 1009)
+        peer.vanish("fin")
+
+
 async def test_broken_framing_is_refused_with_1002(caplog: pytest.LogCaptureFixture) -> None:
     async with gateway(1) as server:
         peer = await RawPeer.connect(server.port, PATHS["moshi"])

@@ -2,6 +2,9 @@
 
 import asyncio
 import socket
+import time
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -95,6 +98,36 @@ async def test_a_caller_waits_in_the_queue_and_is_told_its_place() -> None:
         assert second.events[0] == {"type": "queued", "position": 1}
         await first.ws.close()
         assert (await opening)["type"] == "ready"
+
+
+async def test_a_codec_is_never_entered_twice_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is called on a pool, from the receiver and from the sender of its connection."""
+    inside: list[str] = []
+    overlaps: list[str] = []
+
+    def watched(name: str) -> Callable[..., Any]:
+        method = getattr(moshi.MoshiCodec, name)
+
+        def call(self: moshi.MoshiCodec, *args: Any) -> Any:
+            overlaps.extend(f"{name} in {other}" for other in inside)
+            inside.append(name)
+            time.sleep(0.003)
+            try:
+                return method(self, *args)
+            finally:
+                inside.remove(name)
+
+        return call
+
+    for name in ("receive", "send", "keep_alive"):
+        monkeypatch.setattr(moshi.MoshiCodec, name, watched(name))
+    client = MoshiClient()
+    async with gateway(1, opus_threads=4) as server, server.connect("moshi") as ws:
+        while client.pcm.size < 1920 * 8:
+            if client.handshakes:
+                await ws.send_bytes(client.say(tone(1920)))
+            client.take([await ws.receive_bytes(timeout=5)])
+    assert overlaps == []
 
 
 async def test_a_silent_chat_gets_a_ping_message(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ import pytest
 from gateway.app import MANAGER
 from gateway.slots import SlotState
 from gateway.state import SessionState
-from gateway.transport import ws as transport
 from tests.helpers import MoshiClient, tone
 from tests.integration.rig import (
     LONG_PERSONA,
@@ -116,26 +115,6 @@ async def test_a_script_that_vanishes_while_its_upload_is_stopped_is_noticed(
         if first is not None:
             first.vanish("fin")
         await until(lambda: server.is_empty)
-    no_tracebacks(caplog)
-
-
-async def test_a_peer_that_does_not_read_is_ended_and_can_vanish(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(transport, "SLOW_READER_S", 0.3)
-    async with gateway(1) as server:
-        peer = await RawPeer.connect(server.port, PATHS["rawpcm"], receive_buffer=4096)
-        for _ in range(60):
-            peer.send(frame(0.5))
-        await until(lambda: server.ended("rawpcm", "slow_reader") == 1)
-        await until(lambda: server.is_empty)
-        peer.writer.transport.abort()
-
-        monkeypatch.setattr(transport, "SLOW_READER_S", 30)
-        peer = await RawPeer.connect(server.port, PATHS["rawpcm"], receive_buffer=4096)
-        for _ in range(80):
-            peer.send(frame(0.5, 20))
-        await until(lambda: server.count("gateway_batch_rows_count") > 10 and peer.writer.transport.get_write_buffer_size() > 0)
-        peer.vanish("reset")
-        assert await until(lambda: server.is_empty) < 1.0
     no_tracebacks(caplog)
 
 

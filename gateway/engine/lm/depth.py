@@ -23,8 +23,7 @@ StepSampler = Callable[[int, Tensor], Tensor]  # (step, logits [N, card]) -> cod
 
 def rms_norm(x: Tensor, alpha: Tensor) -> Tensor:
     """RMSNorm in float32 with the weight applied before the cast back; x [..., D], alpha [D]."""
-    wide = x.float()
-    return (wide * (alpha.float() * torch.rsqrt(RMS_EPS + wide.square().mean(dim=-1, keepdim=True)))).to(x.dtype)
+    return F.rms_norm(x.float(), alpha.shape, alpha.float(), RMS_EPS).to(x.dtype)
 
 
 class DepthLayer(nn.Module):

@@ -181,9 +181,7 @@ class LockstepFrames:
         target = self._position[slots] + 1
         text = self._sampling.sample_text(slots, logits, target, self.config.padding_id)
         text = torch.where(forced[:, 0] >= 0, forced[:, 0], text)
-        codes = self._depth(
-            hidden, text, forced[:, 1:], lambda step, step_logits: self._sampling.sample_audio(slots, step_logits, target, step)
-        )
+        codes = self._depth(hidden, text, forced[:, 1:], self._sampling.audio_sampler(slots, target, self.config.card))
         frame = torch.cat([self._row[slots, 1:2], codes[:, 1:]], dim=1)
         self._sampling.note_text(slots, text)
         self._text[slots] = text

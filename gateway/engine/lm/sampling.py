@@ -7,11 +7,12 @@ static shapes and no synchronisation: all of it runs inside a CUDA graph. Thread
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from gateway.engine.layout import SPECIAL_TEXT_IDS
+from gateway.engine.layout import CODEBOOKS, SPECIAL_TEXT_IDS
 from protocols.events import MAX_PENALTY_CONTEXT, SamplingOptions
 
 # Multipliers of splitmix64 (Steele, Lea, Flood 2014), as signed 64-bit integers: torch's int64 product wraps like the unsigned one.
@@ -32,22 +33,28 @@ def _mix(x: Tensor) -> Tensor:
     return x ^ _shift(x, 31)
 
 
-def uniform(seed: Tensor, position: Tensor, codebook: int, card: int) -> Tensor:
-    """Uniform draws in (0, 1), float32 [N, card], for int64 [N] seeds and positions; codebook 0 is text, 1 + s is depth step s."""
-    key = _mix(_mix(_mix(seed + _GAMMA) + position) + codebook)
-    index = torch.arange(1, card + 1, device=seed.device)
-    bits = _shift(_mix(key[:, None] + index * _GAMMA), 64 - _UNIFORM_BITS)
+def uniform(seed: Tensor, position: Tensor, codebooks: range, card: int) -> Tensor:
+    """Uniform draws in (0, 1), float32 [N, len(codebooks), card], for int64 [N] seeds and positions; codebook 0 is text, 1 + s is depth step s."""
+    streams = torch.arange(codebooks.start, codebooks.stop, device=seed.device)
+    index = torch.arange(1, card + 1, device=seed.device) * _GAMMA
+    key = _mix(_mix(_mix(seed + _GAMMA) + position)[:, None] + streams)
+    bits = _shift(_mix(key[..., None] + index), 64 - _UNIFORM_BITS)
     return (bits.float() + 0.5) * 2.0**-_UNIFORM_BITS
 
 
-def sample(logits: Tensor, temperature: Tensor, topk: Tensor, draws: Tensor, bias: Tensor | None = None) -> Tensor:
+def gumbel(seed: Tensor, position: Tensor, codebooks: range, card: int) -> Tensor:
+    """As `uniform`, turned into standard Gumbel noise: adding it to log-probabilities makes the arg-max a draw."""
+    return -torch.log(-torch.log(uniform(seed, position, codebooks, card)))
+
+
+def sample(logits: Tensor, temperature: Tensor, topk: Tensor, noise: Tensor, bias: Tensor | None = None) -> Tensor:
     """Draw one id per row.
 
     Args:
         logits: float32 [N, V].
         temperature: float32 [N]; 0 takes the largest logit.
         topk: int64 [N]; ids kept by probability; 0 keeps all. Ties with the k-th are kept too.
-        draws: float32 [N, V] from `uniform`.
+        noise: float32 [N, V] from `gumbel`.
         bias: float32 [N, V] or None, added to the log-probabilities after the temperature and before top-k.
 
     Returns:
@@ -61,7 +68,7 @@ def sample(logits: Tensor, temperature: Tensor, topk: Tensor, draws: Tensor, bia
         scaled = scaled + bias
     kept = torch.where(topk > 0, topk, card).clamp(max=card)
     threshold = scaled.sort(dim=-1, descending=True).values.gather(1, kept[:, None] - 1)
-    noisy = torch.where(scaled >= threshold, scaled - torch.log(-torch.log(draws)), -torch.inf)
+    noisy = torch.where(scaled >= threshold, scaled + noise, -torch.inf)
     return torch.where(is_greedy, logits, noisy).argmax(dim=-1)
 
 
@@ -112,13 +119,14 @@ class SamplingRows:
         logits = self._penalise(rows, logits.float())
         bias = torch.zeros_like(logits)
         bias[:, padding_id] = self.pad_mult[rows]
-        draws = uniform(self.text_seed[rows], position, 0, logits.shape[-1])
-        return sample(logits, self.text_temperature[rows], self.text_topk[rows], draws, bias)
+        noise = gumbel(self.text_seed[rows], position, range(1), logits.shape[-1])[:, 0]
+        return sample(logits, self.text_temperature[rows], self.text_topk[rows], noise, bias)
 
-    def sample_audio(self, rows: Tensor, logits: Tensor, position: Tensor, step: int) -> Tensor:
-        """Draw the code of depth step `step` of `position`; int64 [N]."""
-        draws = uniform(self.audio_seed[rows], position, 1 + step, logits.shape[-1])
-        return sample(logits.float(), self.audio_temperature[rows], self.audio_topk[rows], draws)
+    def audio_sampler(self, rows: Tensor, position: Tensor, card: int) -> Callable[[int, Tensor], Tensor]:
+        """A function (depth step, logits [N, card]) -> codes int64 [N] for one frame; the noise of all its steps is made at once."""
+        noise = gumbel(self.audio_seed[rows], position, range(1, 1 + CODEBOOKS), card)
+        temperature, topk = self.audio_temperature[rows], self.audio_topk[rows]
+        return lambda step, logits: sample(logits.float(), temperature, topk, noise[:, step])
 
     def note_text(self, rows: Tensor, text: Tensor) -> None:
         """Remember a word for the repetition penalty; special ids are not words."""

@@ -1,0 +1,131 @@
+"""The house's arrows point down only: which module may import which (STYLE section 2), read from the source, and each module alone."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+STDLIB = set(sys.stdlib_module_names)
+
+WIRE = {"protocols.events", "protocols.errors"}
+BASE = WIRE | {"gateway.errors", "gateway.metrics", "gateway.logs"}
+ENGINE = BASE | {"gateway.engine.base", "gateway.engine.layout", "numpy"}
+
+# Module -> what it may import beside the standard library. A name ending in ".*" stands for a package.
+ALLOWED: dict[str, set[str]] = {
+    "protocols": {"protocols.*"},
+    "protocols.errors": set(),
+    "protocols.events": {"numpy", "protocols.errors"},
+    "protocols.codec": WIRE,
+    "protocols.audio": {"numpy"},
+    "protocols.ogg": set(),
+    "protocols.params": WIRE | {"protocols.audio"},
+    "protocols.opus": {"numpy", "opuslib", "protocols.errors", "protocols.audio", "protocols.ogg"},
+    "protocols.moshi": WIRE | {"numpy", "protocols.codec", "protocols.audio", "protocols.opus", "protocols.params"},
+    "protocols.rawpcm": WIRE | {"numpy", "pydantic", "pydantic_core", "protocols.codec", "protocols.audio", "protocols.params"},
+    "gateway": set(),
+    "gateway.errors": {"protocols.errors"},
+    "gateway.metrics": BASE | {"prometheus_client"},
+    "gateway.logs": BASE,
+    "gateway.state": BASE,
+    "gateway.ledger": BASE,
+    "gateway.text": BASE,
+    "gateway.outbox": BASE,
+    "gateway.slots": BASE | {"numpy", "gateway.engine.base"},
+    "gateway.ticker": BASE | {"gateway.slots", "gateway.engine.base"},
+    "gateway.session": BASE
+    | {f"gateway.{name}" for name in ("state", "slots", "ledger", "text", "outbox", "engine.base")}
+    | {"protocols.audio"},
+    "gateway.manager": BASE | {f"gateway.{name}" for name in ("session", "slots", "state", "ticker", "config", "engine.base")},
+    "gateway.config": BASE | {"pydantic", "protocols"},
+    "gateway.transport": set(),
+    "gateway.transport.ws": BASE | {"aiohttp", "protocols.codec", "gateway.manager", "gateway.session"},
+    "gateway.transport.http": BASE | {"aiohttp", "prometheus_client", "gateway", "gateway.manager", "gateway.session", "gateway.slots", "gateway.ticker"},
+    "gateway.app": {"*"},
+    "gateway.__main__": BASE | {"gateway.app", "gateway.config", "gateway.engine.base", "gateway.engine.checkpoint", "gateway.engine.moshi", "protocols", "torch"},
+    "gateway.engine": set(),
+    "gateway.engine.base": WIRE | {"numpy"},
+    "gateway.engine.layout": {"gateway.errors"},
+    "gateway.engine.prompt": ENGINE,
+    "gateway.engine.fake": ENGINE,
+    "gateway.engine.checkpoint": ENGINE | {"huggingface_hub"},
+    "gateway.engine.graphs": {"torch"},
+    "gateway.engine.codec.*": {"torch", "safetensors", "gateway.errors", "gateway.engine.graphs", "gateway.engine.codec.*"},
+    "gateway.engine.lm.*": ENGINE | {"torch", "safetensors", "gateway.engine.graphs", "gateway.engine.prompt", "gateway.engine.lm.*"},
+    "gateway.engine.vllm.*": ENGINE
+    | {"torch", "vllm", "gateway.engine.checkpoint", "gateway.engine.prompt", "gateway.engine.lm.*", "gateway.engine.vllm.*"},
+    "gateway.engine.voices": ENGINE
+    | {"torch", "scipy", "soundfile", "pyloudnorm"}
+    | {f"gateway.engine.{name}" for name in ("prompt", "checkpoint", "moshi", "lm.weights")},
+    "gateway.engine.moshi": {"*"},
+}
+
+
+def modules() -> list[str]:
+    names = []
+    for path in sorted([*ROOT.glob("gateway/**/*.py"), *ROOT.glob("protocols/**/*.py")]):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        names.append(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
+    return names
+
+
+def imports(module: str) -> set[str]:
+    """Modules that a source file imports, at any depth of its code; stdlib left out, third parties by their top name."""
+    base = ROOT / module.replace(".", "/")
+    path = base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}: relative import"
+            name = str(node.module)
+            children = {f"{name}.{alias.name}" for alias in node.names}
+            known = {child for child in children if child in set(modules())}
+            found |= known or {name}
+    ours = {name for name in found if name.split(".")[0] in ("gateway", "protocols")}
+    others = {name.split(".")[0] for name in found - ours}
+    return ours | (others - STDLIB)
+
+
+def allowed(module: str) -> set[str]:
+    rules = [rule for rule in ALLOWED if rule == module or (rule.endswith(".*") and f"{module}.".startswith(rule[:-1]))]
+    assert rules, f"{module} is not in the list of the house"
+    return ALLOWED[max(rules, key=len)]
+
+
+@pytest.mark.parametrize("module", modules())
+def test_arrows_point_down(module: str) -> None:
+    rules = allowed(module)
+    if "*" in rules:
+        return
+    extra = {
+        name
+        for name in imports(module)
+        if name not in rules and not any(rule.endswith(".*") and f"{name}.".startswith(rule[:-1]) for rule in rules)
+    }
+    assert not extra, f"{module} must not import {sorted(extra)}"
+
+
+def test_the_list_has_no_module_that_is_gone() -> None:
+    existing = set(modules())
+    gone = [rule for rule in ALLOWED if rule.removesuffix(".*") not in existing]
+    assert not gone
+
+
+@pytest.mark.parametrize("module", ["gateway", "gateway.app", "gateway.config", "gateway.manager", "protocols", "gateway.engine.fake"])
+def test_importing_the_shell_never_imports_torch(module: str) -> None:
+    code = f"import sys, {module}; assert 'torch' not in sys.modules and 'vllm' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=60)
+
+
+@pytest.mark.parametrize("package", ["protocols"])
+def test_all_names_exist_once(package: str) -> None:
+    module = __import__(package)
+    assert len(set(module.__all__)) == len(module.__all__)
+    assert all(hasattr(module, name) for name in module.__all__)
