@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import golden
 import numpy as np
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-import golden
 from gateway.engine.checkpoint import Checkpoint
 from gateway.engine.layout import LMConfig, Profile
 from gateway.engine.prompt import PromptRows, Voice, build_prompt

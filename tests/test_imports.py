@@ -45,9 +45,12 @@ ALLOWED: dict[str, set[str]] = {
     "gateway.config": BASE | {"pydantic", "protocols"},
     "gateway.transport": set(),
     "gateway.transport.ws": BASE | {"aiohttp", "protocols.codec", "gateway.manager", "gateway.session"},
-    "gateway.transport.http": BASE | {"aiohttp", "prometheus_client", "gateway", "gateway.manager", "gateway.session", "gateway.slots", "gateway.ticker"},
+    "gateway.transport.http": BASE
+    | {"aiohttp", "prometheus_client", "gateway", "gateway.manager", "gateway.session", "gateway.slots", "gateway.ticker"},
     "gateway.app": {"*"},
-    "gateway.__main__": BASE | {"gateway.app", "gateway.config", "gateway.engine.base", "gateway.engine.checkpoint", "gateway.engine.moshi", "protocols", "torch"},
+    "gateway.__main__": BASE
+    | {"gateway.app", "gateway.config", "protocols", "torch"}
+    | {"gateway.engine.base", "gateway.engine.checkpoint", "gateway.engine.moshi"},
     "gateway.engine": set(),
     "gateway.engine.base": WIRE | {"numpy"},
     "gateway.engine.layout": {"gateway.errors"},
@@ -58,7 +61,7 @@ ALLOWED: dict[str, set[str]] = {
     "gateway.engine.codec.*": {"torch", "safetensors", "gateway.errors", "gateway.engine.graphs", "gateway.engine.codec.*"},
     "gateway.engine.lm.*": ENGINE | {"torch", "safetensors", "gateway.engine.graphs", "gateway.engine.prompt", "gateway.engine.lm.*"},
     "gateway.engine.vllm.*": ENGINE
-    | {"torch", "vllm", "gateway.engine.checkpoint", "gateway.engine.prompt", "gateway.engine.lm.*", "gateway.engine.vllm.*"},
+    | {"torch", "vllm", "psutil", "gateway.engine.checkpoint", "gateway.engine.prompt", "gateway.engine.lm.*", "gateway.engine.vllm.*"},
     "gateway.engine.voices": ENGINE
     | {"torch", "scipy", "soundfile", "pyloudnorm"}
     | {f"gateway.engine.{name}" for name in ("prompt", "checkpoint", "moshi", "lm.weights")},

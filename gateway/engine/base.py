@@ -1,9 +1,9 @@
 """What the gateway asks of an engine: rows and masks, never sessions. numpy only.
 
-One engine holds `num_slots` rows. The tick thread alone calls `load`, `open`, `step`, `close`, `shutdown`; `prepare` and `piece` are pure and
-may be called from any thread once `load` has returned. The one rule: in a step, every row of `exec_mask` consumes exactly one frame and
-yields exactly one frame; a row without a frame is unchanged, and no row depends on another. Models differ behind this type: nothing above it
-knows a frame size, a rate or a code.
+One engine holds `num_slots` rows. The tick thread alone calls `load`, `open`, `step`, `close`, `shutdown`; `prepare` and `piece` are pure
+and may be called from any thread once `load` has returned. The one rule: in a step, every row of `exec_mask` consumes exactly one frame
+and yields exactly one frame; a row without a frame is unchanged, and no row depends on another. Models differ behind this type: nothing
+above it knows a frame size, a rate or a code.
 """
 
 from __future__ import annotations

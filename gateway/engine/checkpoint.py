@@ -1,7 +1,7 @@
 """Find, fetch and read a checkpoint folder in the official layout; no tensor is loaded here.
 
-`--model` is a folder, a hub id or `tiny` (the folder beside this file). A local folder makes no network call. The result names every file and
-says what the model is; the rule for a maintainer: whatever differs between checkpoints is decided here or in layout.py, never later.
+`--model` is a folder, a hub id or `tiny` (the folder beside this file). A local folder makes no network call. The result names every file
+and says what the model is; the rule for a maintainer: whatever differs between checkpoints is decided here or in layout.py, never later.
 Thread: any.
 """
 

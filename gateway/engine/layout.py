@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from gateway.errors import ConfigError
 
@@ -116,7 +116,7 @@ class LMConfig:
 class Profile:
     """How a family of checkpoints is prompted and windowed."""
 
-    name: str  # "personaplex", "moshi": the window variant of the codec carries this name too
+    name: Literal["personaplex", "moshi"]  # the window variant of the codec carries this name too
     takes_prompt: bool  # voice and persona rows before the call
     window: int  # keys a temporal query sees, its own included
     silence_codes: tuple[int, ...]  # the assistant's side of prompts, and what steering forces

@@ -1,8 +1,8 @@
 """The engine of Moshi-class models: Mimi encode, temporal transformer (vLLM), depth transformer, Mimi decode, behind engine.base.
 
-Only the order of a step and the life of a slot live here; each part knows nothing of the others. A step: encode the frames of the armed slots, run
-armed and prefilling slots through vLLM, decode the slots that advanced. The one rule: whatever a slot carries (KV, codec streams, token and
-codes) moves in the same step or not at all. Thread: tick, except `prepare` and `piece`.
+Only the order of a step and the life of a slot live here; each part knows nothing of the others. A step: encode the frames of the armed
+slots, run armed and prefilling slots through vLLM, decode the slots that advanced. The one rule: whatever a slot carries (KV, codec
+streams, token and codes) moves in the same step or not at all. Thread: tick, except `prepare` and `piece`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import time
+import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -21,8 +22,7 @@ from numpy.typing import NDArray
 
 from gateway.engine.base import EngineInfo, FrameBatch, FrameOutput, Prompt
 from gateway.engine.checkpoint import Checkpoint, find_checkpoint
-from gateway.engine.codec import MimiConfig, load_mimi, random_mimi
-from gateway.engine.codec.mimi import Mimi
+from gateway.engine.codec import Mimi, MimiConfig, Window, load_mimi, random_mimi
 from gateway.engine.layout import CODEBOOKS, FRAME_RATE, SPECIAL_TEXT_IDS, LMConfig
 from gateway.engine.prompt import build_prompt, wrap_persona
 from gateway.engine.voices import VoiceBook, load_voices
@@ -69,8 +69,14 @@ class MoshiEngine:
 
     def load(self, progress: Callable[[str], None]) -> None:
         """As engine.base.Engine.load."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of vLLM's imports and start; nothing of ours warns
+            self._load(progress)
+
+    def _load(self, progress: Callable[[str], None]) -> None:
         import gateway.engine.vllm  # noqa: F401  sets vLLM's switches before vLLM is imported
-        from gateway.engine.vllm.core import LockstepCore, batch_buckets
+        from gateway.engine.vllm.core import LockstepCore
+        from gateway.engine.vllm.setup import batch_buckets
 
         checkpoint = self._model if isinstance(self._model, Checkpoint) else find_checkpoint(self._model, progress)
         self.checkpoint = checkpoint
@@ -86,7 +92,6 @@ class MoshiEngine:
             progress=progress,
             **self._options,  # type: ignore[arg-type]
         )
-        self.slots_that_fit = self._core.slots_that_fit
         progress("warming up")
         self.mimi.warm_up(batch_buckets(self._num_slots))
         takes_prompt = checkpoint.profile.takes_prompt
@@ -100,6 +105,7 @@ class MoshiEngine:
             sampling=checkpoint.sampling,
             max_frames=self._max_call_frames,
             device=_device_name(device),
+            slots_that_fit=self._core.slots_that_fit,
         )
         self._warm_up(progress)
 
@@ -232,8 +238,7 @@ def load_codec(checkpoint: Checkpoint, *, num_slots: int, device: torch.device) 
         ConfigError: a tensor or a setting does not fit.
     """
     config = MimiConfig.from_json(json.loads(checkpoint.mimi_config.read_text())) if checkpoint.mimi_config else MimiConfig()
-    window = checkpoint.profile.name
-    assert window in ("moshi", "personaplex")
+    window: Window = checkpoint.profile.name
     if checkpoint.mimi is None:
         return random_mimi(config, num_slots=num_slots, num_codebooks=CODEBOOKS, window=window, device=device)
     return load_mimi(checkpoint.mimi, config, num_slots=num_slots, num_codebooks=CODEBOOKS, window=window, device=device)

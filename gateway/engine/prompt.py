@@ -1,7 +1,7 @@
 """Persona and voice to prompt rows: everything the model has read before the user speaks.
 
-Rows are known in full before any audio, so a prompt is one chunked prefill (specs: moshi-model section 8). A voice is either codes (made from
-audio) or an official bundle (row embeddings and the staging ring after them); both give the same rows. numpy only. Thread: any.
+Rows are known in full before any audio, so a prompt is one chunked prefill (specs: moshi-model section 8). A voice is either codes (made
+from audio) or an official bundle (row embeddings and the staging ring after them); both give the same rows. numpy only. Thread: any.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def build_prompt(config: LMConfig, profile: Profile, voice: Voice | None, person
         codes = np.empty((0, CODEBOOKS), dtype=np.int64) if voice is None or voice.codes is None else voice.codes
         spoken = np.array([[config.padding_id, *frame, *sine] for frame in codes], dtype=np.int64).reshape(-1, ROW_WIDTH)
         return _prompt(stagger(config, np.concatenate([spoken, plain])), None, forced, sine)
-    assert voice.embeddings is not None and voice.ring is not None
+    assert voice.embeddings is not None
+    assert voice.ring is not None
     count = len(voice.embeddings)
     embedded = np.full((count, ROW_WIDTH), EMBEDDED, dtype=np.int64)
     last = voice.ring[:, count % RING]
@@ -81,7 +82,7 @@ def build_prompt(config: LMConfig, profile: Profile, voice: Voice | None, person
 
 
 def stagger(config: LMConfig, frames: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Rows of forced frames int64 [F, ROW_WIDTH]: row 0 is initial, row p has text and first codebooks of frame p, the rest of frame p - 1."""
+    """Rows of forced frames int64 [F, ROW_WIDTH]: row 0 is initial, row p has text and first codebooks of frame p, the rest of p - 1."""
     rows = frames.copy()
     rows[0] = initial_row(config)
     for side in (ASSISTANT, USER):

@@ -1,8 +1,8 @@
 """Voice prompts of a checkpoint: the allow-list, the two file kinds, and the maker of `.pt` bundles.
 
 Every file of `voices/` is read once at load, so a name on the wire never becomes a path. `.pt` bundles are read with `weights_only=True`:
-tensors, no code. Audio files are resampled, mixed down, levelled and encoded by the codec (specs: moshi-model section 8.2). A file that cannot be
-used is left out and logged; it never stops the server. Thread: tick (load), any (look-up).
+tensors, no code. Audio files are resampled, mixed down, levelled and encoded by the codec (specs: moshi-model section 8.2). A file that
+cannot be used is left out and logged; it never stops the server. Thread: tick (load), any (look-up).
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ def read_bundle(path: Path, config: LMConfig) -> Voice:
         raise ConfigError(f"{path}: not a voice bundle ({type(error).__name__})") from error
     count = embeddings.shape[0] if embeddings.ndim else 0
     if shapes != ([count, 1, 1, config.dim], [1, ROW_WIDTH, RING]) or count == 0:
-        raise ConfigError(f"{path}: embeddings {shapes[0]} and cache {shapes[1]}, expected [M, 1, 1, {config.dim}] and [1, {ROW_WIDTH}, {RING}]")
+        expected = f"[M, 1, 1, {config.dim}] and [1, {ROW_WIDTH}, {RING}]"
+        raise ConfigError(f"{path}: embeddings {shapes[0]} and cache {shapes[1]}, expected {expected}")
     ring = ring[0].to(torch.int64).numpy()
     embeddings = embeddings.reshape(count, config.dim).to(torch.float32).numpy()
     needed = [*ring[:, count % RING], *ring[2:9, (count + 1) % RING], *ring[10:, (count + 1) % RING]]
@@ -134,7 +135,8 @@ def level(pcm: NDArray[np.float32], sample_rate: int, path: Path) -> NDArray[np.
     loudness = pyloudnorm.Meter(sample_rate).integrated_loudness(pcm.astype(np.float64))
     if not np.isfinite(loudness):
         raise ConfigError(f"{path}: is silent")
-    return (pcm * 10.0 ** ((LOUDNESS_LUFS - loudness) / 20.0)).astype(np.float32)
+    levelled: NDArray[np.float32] = (pcm * 10.0 ** ((LOUDNESS_LUFS - loudness) / 20.0)).astype(np.float32)
+    return levelled
 
 
 def make_bundle(codes: NDArray[np.int64], config: LMConfig, profile: Profile, embed: Embed) -> dict[str, Tensor]:
@@ -156,6 +158,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("bundle", type=Path, help="the .pt file to write, for the checkpoint's voices/ folder")
     options = parser.parse_args(argv)
     checkpoint = find_checkpoint(options.model, print)
+    assert checkpoint.weights is not None
     config = checkpoint.lm
     table = torch.empty(2 * CODEBOOKS * (config.card + 1) + config.text_card + 1, config.dim, dtype=torch.bfloat16)
     with TensorSource.open(checkpoint.weights) as source:

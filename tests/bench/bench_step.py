@@ -1,8 +1,8 @@
 """Time of one engine step, codec included, at several numbers of calls: `python -m tests.bench.bench_step --model tiny --calls 1 2 4 8 16`.
 
-`--model 7b` is the published shape with random weights (speed does not depend on their values; 16 GB of GPU memory). `--window` gives every call a
-full attention window before the clock starts. Prints one line a number of calls: median, p95 and p99 of the step, and the parts of the median.
-A figure is only worth something beside its machine, so that is printed first.
+`--model 7b` is the published shape with random weights (speed does not depend on their values; 16 GB of GPU memory). `--window` gives
+every call a full attention window before the clock starts. Prints one line a number of calls: median, p95 and p99 of the step, and the
+parts of the median. A figure is only worth something beside its machine, so that is printed first.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ def main() -> None:
     )
     engine.load(print)
     frame_ms = 1000 * engine.info.frame_samples / engine.info.sample_rate
-    print(f"{model.name} on {engine.info.device}, {os.cpu_count()} cores ({platform.machine()}), torch {torch.__version__}; slots that fit: {engine.slots_that_fit}")
+    print(f"{model.name} on {engine.info.device}, {os.cpu_count()} cores ({platform.machine()}), torch {torch.__version__}")
+    print(f"slots that fit: {engine.info.slots_that_fit}")
     print("calls  median   p95    p99    ms; share of a frame at the median")
     for calls in options.calls:
         times = 1000 * np.array(measure(engine, calls, options.steps, window=options.window))

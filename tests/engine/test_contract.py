@@ -94,7 +94,8 @@ def speech(engine: Engine, count: int, seed: int = 0) -> NDArray[np.float32]:
     rng = np.random.default_rng(seed)
     time_s = np.arange(count * engine.info.frame_samples) / engine.info.sample_rate
     pitch = 140 + 40 * np.sin(2 * np.pi * 1.3 * time_s)
-    sound = 0.2 * np.sign(np.sin(2 * np.pi * pitch * time_s)) * (np.sin(2 * np.pi * 2 * time_s) > 0) + 0.01 * rng.standard_normal(len(time_s))
+    voiced = 0.2 * np.sign(np.sin(2 * np.pi * pitch * time_s)) * (np.sin(2 * np.pi * 2 * time_s) > 0)
+    sound = voiced + 0.01 * rng.standard_normal(len(time_s))
     return sound.astype(np.float32).reshape(count, -1)
 
 

@@ -1,13 +1,12 @@
-"""The CUDA path against float32: what a CPU run cannot show. On a GPU host: `pytest -m gpu tests/engine` runs this and the golden tables."""
+"""The CUDA path against float32: what a CPU run cannot show. On a GPU host, `pytest tests/engine` runs this and the golden tables."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import golden
 import pytest
 import torch
-
-import golden
 from lm_reference import GREEDY, PlainTemporal, golden_checkpoint, golden_prompt, golden_table, user_frame
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")]
@@ -34,7 +33,7 @@ def test_bf16_logits_follow_float32_under_teacher_forcing(tmp_path: Path, family
     first = 0 if family == "personaplex" else 1
     rows, logits = [torch.from_numpy(row) for row in prompt.rows], []
     for line in range(1, 16):
-        # Output line j is (text and first code of row P + j - 1, codes of the row after it); the next line tells the rest of the row read now.
+        # Line j holds text and first code of row P + j - 1, and the other codes of the row after it.
         text, *codes = table[line]
         before = table.get(line - 1, [0] * 9)
         frames = core.frames

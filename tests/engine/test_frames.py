@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import golden
 import pytest
 import torch
+from lm_reference import GREEDY, PlainTemporal, golden_checkpoint, golden_prompt, golden_table, user_frame
 
-import golden
 from gateway.engine.checkpoint import Checkpoint
 from gateway.engine.lm.depth import DepthTransformer
 from gateway.engine.lm.frames import Chunk, LockstepFrames
 from gateway.engine.lm.weights import TensorSource, load_embeddings
-from lm_reference import GREEDY, PlainTemporal, golden_checkpoint, golden_prompt, golden_table, user_frame
 
 
 def run_plain(checkpoint: Checkpoint, users: list[list[int]], *, slot_idx: int = 1, num_slots: int = 3) -> list[list[int]]:

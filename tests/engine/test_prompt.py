@@ -5,16 +5,16 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import golden
 import numpy as np
 import pytest
 import torch
+from lm_reference import PERSONA, VOICE
 
-import golden
 from gateway.engine.layout import LMConfig, Profile
 from gateway.engine.prompt import EMBEDDED, Voice, build_prompt, voice_ring, wrap_persona
 from gateway.engine.voices import make_bundle, read_bundle
 from gateway.errors import ConfigError
-from lm_reference import PERSONA, VOICE
 
 RAW = golden.lm_config(**golden.A4, steps=8)
 LM = LMConfig.from_json(RAW)

@@ -8,9 +8,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from lm_reference import GREEDY
 
 from gateway.engine.lm.sampling import SamplingRows, gumbel, sample, uniform
-from lm_reference import GREEDY
 
 CARD = 50
 
@@ -25,7 +25,7 @@ def noise(count: int) -> torch.Tensor:
 
 def test_uniform_is_uniform_and_open() -> None:
     values = draws(4000)
-    assert 0 < values.min()
+    assert values.min() > 0
     assert values.max() < 1
     assert values.mean().item() == pytest.approx(0.5, abs=0.005)  # 200,000 draws: sigma of the mean is 0.0007
     assert values.var().item() == pytest.approx(1 / 12, abs=0.002)

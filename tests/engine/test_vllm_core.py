@@ -5,19 +5,19 @@ One engine per family for the whole module: starting one takes seconds.
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 from collections.abc import Iterator
 
+import golden
 import numpy as np
 import psutil
 import pytest
 import torch
+from lm_reference import GREEDY, PERSONA, golden_checkpoint, golden_prompt, golden_table, user_frame
 
-import golden
-from gateway.engine.moshi import MoshiEngine  # noqa: F401  sets nothing up, but proves that importing it does not import vLLM first
 from gateway.engine.prompt import PromptRows, Voice, build_prompt
 from gateway.errors import ConfigError, EngineError
-from lm_reference import GREEDY, PERSONA, golden_checkpoint, golden_prompt, golden_table, user_frame
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
 
@@ -150,7 +150,7 @@ def test_a_long_prompt_is_prefilled_in_chunks_without_stopping_the_others(core, 
     steps = 0
     while 3 not in calls.step({0: user_frame(steps)}):
         steps += 1
-    chunk = core._chunk
+    chunk = core.setup.chunk
     assert steps + 1 == -(-len(prompt.rows) // chunk)
     for i in range(steps + 1, 40):
         calls.step({0: user_frame(i), 3: user_frame(i)})
@@ -175,7 +175,7 @@ def test_the_next_caller_with_the_same_prompt_is_served_from_the_prefix_cache(co
         calls.step({slot_idx: user_frame(i) for slot_idx in range(3)})
     first, second, third = (calls.close(slot_idx) for slot_idx in range(3))
     assert hits[0] == 0
-    assert hits[1] == len(prompt.rows) // core._block_size * core._block_size
+    assert hits[1] == len(prompt.rows) // core.setup.block_size * core.setup.block_size
     assert hits[2] == 0
     assert first == second
     assert first != third
@@ -200,27 +200,26 @@ def test_steering_forces_padding_and_silence_and_nothing_else(core, family: str)
     calls.close(1)
 
 
-def test_a_call_is_rebuilt_from_its_last_window_of_rows(core, family: str) -> None:
-    """DESIGN section 4: one prefill of the window's rows goes on where the call was. RoPE is relative, so positions may restart."""
+@pytest.mark.parametrize("family", ["moshi"], indirect=True)
+def test_a_call_is_rebuilt_from_its_rows(core, family: str) -> None:
+    """DESIGN section 4: one prefill of the rows at hand goes on where the call was. Exact while the call is shorter than its window; later
+    the layers above the first have seen further back than the rows that are left."""
     calls = Calls(core)
     calls.open(0)
     calls.step({})
-    for i in range(50):
+    for i in range(9):
         calls.step({0: user_frame(i)})
-    window, frames = core.frames.window_rows(0), core.frames
-    assert window.shape == (core.checkpoint.profile.window, 17)
-    # The layers stack windows, so only the newest state of the first layer is exact; greedy tokens of the next step tell a gross error.
-    rows = PromptRows(
-        rows=window.astype(np.int64), embeddings=None, forced=np.concatenate([frames._audio[0].cpu().numpy()]), user=window[-1, 9:].astype(np.int64), salt="rebuilt"
-    )
-    calls.open(1, rows)
+    rows = core.frames.window_rows(0).astype(np.int64)
+    assert len(rows) == 10
+    free = np.full(8, -1)
+    calls.open(1, PromptRows(rows=rows, embeddings=None, forced=free, user=np.array(user_frame(8)), salt="rebuilt"))
     calls.step({})
-    assert frames._user_before[1].tolist() == window[-1, 9:].tolist()
-    assert frames._audio[1].tolist() == frames._audio[0].tolist()
-    calls.close(0)
-    calls.close(1)
+    for i in range(9, 40):
+        calls.step({0: user_frame(i), 1: user_frame(i)})
+    assert calls.close(0)[-31:] == calls.close(1)[-31:]
 
 
+@pytest.mark.parametrize("family", ["personaplex"], indirect=True)
 def test_the_1001st_call_uses_no_more_memory_than_the_10th(core, family: str) -> None:
     calls, process = Calls(core), psutil.Process()
     pool = core._core.scheduler.kv_cache_manager.block_pool
@@ -253,7 +252,7 @@ def test_all_slots_at_their_full_window_keep_their_blocks(core, family: str) -> 
     for i in range(120):
         calls.step({slot_idx: user_frame(i) for slot_idx in range(NUM_SLOTS)})
     held = core._core.scheduler.kv_cache_manager.block_pool
-    assert held.num_gpu_blocks - held.get_num_free_blocks() <= NUM_SLOTS * core._blocks_per_slot + 1
+    assert held.num_gpu_blocks - held.get_num_free_blocks() <= NUM_SLOTS * core.setup.blocks_per_slot + 1
     assert len({tuple(map(tuple, calls.close(slot_idx))) for slot_idx in range(NUM_SLOTS)}) == 1
 
 
@@ -269,12 +268,12 @@ def test_a_slot_that_cannot_run_is_an_engine_error(core, family: str) -> None:
 
 def test_too_many_slots_for_the_memory_are_refused_with_the_number_that_fits(core, family: str) -> None:
     fits = core.slots_that_fit
-    core._num_slots = fits + 1
-    try:
-        with pytest.raises(ConfigError, match=f"lower --batch-size to {fits} "):
-            core._check_capacity(core._core.vllm_config)
-    finally:
-        core._num_slots = NUM_SLOTS
+    assert fits >= NUM_SLOTS
+    with pytest.raises(ConfigError, match=f"lower --batch-size to {fits}"):
+        dataclasses.replace(core.setup, num_slots=fits * 2).check_memory()
+    huge = dataclasses.replace(core.checkpoint, lm=dataclasses.replace(core.checkpoint.lm, dim=2**20, hidden=2**22))
+    with pytest.raises(ConfigError, match=r"needs \d+\.\d GiB for its weights and one call"):
+        dataclasses.replace(core.setup, checkpoint=huge).check_memory()
 
 
 @pytest.mark.parametrize("family", ["moshi"], indirect=True)

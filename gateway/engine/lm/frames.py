@@ -1,15 +1,16 @@
 """The frame logic of every slot: rows in, codes out; no vLLM here, no codec, no thread of its own.
 
-Per slot it keeps the row that the temporal transformer reads next (the token and codes drawn last), the user's codes, the sampling settings
-and the rows of the last window. The order of a step: `set_user` (codes of the armed slots), `embed` (their rows, before the temporal forward
-pass), `advance` (text head, depth transformer, next row, after it). Tensors have a leading slot axis and one spare row at the end, where padding
-of a captured batch size lands. The eager schedule of specs: moshi-model section 9.4. Thread: tick.
+Per slot it keeps the row that the temporal transformer reads next (the token and codes drawn last), the user's codes, the sampling
+settings and the rows of the last window. The order of a step: `set_user` (codes of the armed slots), `embed` (their rows, before the
+temporal forward pass), `advance` (text head, depth transformer, next row, after it). Tensors have a leading slot axis and one spare row
+at the end, where padding of a captured batch size lands. The eager schedule of specs: moshi-model section 9.4. Thread: tick.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,7 +43,7 @@ class LockstepFrames:
         self._table, self._depth = embeddings, depth
         self._device = device = embeddings.device
         rows = num_slots + 1
-        whole = {"device": device, "dtype": torch.int64}
+        whole: Any = {"device": device, "dtype": torch.int64}
         # Start of each stream's table inside the stacked one: 16 codebooks first, text last.
         starts = [2 * CODEBOOKS * (config.card + 1), *(k * (config.card + 1) for k in range(2 * CODEBOOKS))]
         self._starts = torch.tensor(starts, **whole)
@@ -151,7 +152,7 @@ class LockstepFrames:
 
     def read_rows(self, slots: Sequence[int]) -> NDArray[np.int64]:
         """The rows that the last step read, int64 [N, ROW_WIDTH]; also appends them to the slots' windows."""
-        rows = self._row[torch.tensor(slots, device=self._device)].cpu().numpy()
+        rows: NDArray[np.int64] = self._row[torch.tensor(slots, device=self._device)].cpu().numpy()
         for slot_idx, row in zip(slots, rows, strict=True):
             self._remember(slot_idx, row)
         return rows
@@ -160,7 +161,8 @@ class LockstepFrames:
         """Rows of the last window, int32 [T, ROW_WIDTH], oldest first."""
         count, window = int(self._num_rows[slot_idx]), self.profile.window
         order = np.arange(max(0, count - window), count) % window
-        return self._history[slot_idx, order]
+        rows: NDArray[np.int32] = self._history[slot_idx, order]
+        return rows
 
     def warm_up(self, buckets: Sequence[int]) -> None:
         """Capture `advance` for these batch sizes (CUDA) or run each once (CPU), on the spare row."""

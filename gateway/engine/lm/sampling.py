@@ -1,13 +1,14 @@
 """Per-row, counter-based sampling: a draw depends on (seed, position, codebook) and the logits, on nothing else.
 
-No generator state exists, so batching, skipped steps and the neighbours of a row cannot change a call (DESIGN section 2). Every function has
-static shapes and no synchronisation: all of it runs inside a CUDA graph. Thread: tick.
+No generator state exists, so batching, skipped steps and the neighbours of a row cannot change a call (DESIGN section 2). Every function
+has static shapes and no synchronisation: all of it runs inside a CUDA graph. Thread: tick.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,7 +35,10 @@ def _mix(x: Tensor) -> Tensor:
 
 
 def uniform(seed: Tensor, position: Tensor, codebooks: range, card: int) -> Tensor:
-    """Uniform draws in (0, 1), float32 [N, len(codebooks), card], for int64 [N] seeds and positions; codebook 0 is text, 1 + s is depth step s."""
+    """Uniform draws in (0, 1), float32 [N, len(codebooks), card], for int64 [N] seeds and positions.
+
+    Codebook 0 is text, 1 + s is depth step s.
+    """
     streams = torch.arange(codebooks.start, codebooks.stop, device=seed.device)
     index = torch.arange(1, card + 1, device=seed.device) * _GAMMA
     key = _mix(_mix(_mix(seed + _GAMMA) + position)[:, None] + streams)
@@ -90,8 +94,8 @@ class SamplingRows:
 
     @classmethod
     def empty(cls, num_rows: int, device: torch.device) -> SamplingRows:
-        real = {"device": device, "dtype": torch.float32}
-        whole = {"device": device, "dtype": torch.int64}
+        real: Any = {"device": device, "dtype": torch.float32}
+        whole: Any = {"device": device, "dtype": torch.int64}
         return cls(
             text_temperature=torch.zeros(num_rows, **real),
             text_topk=torch.zeros(num_rows, **whole),
@@ -108,6 +112,8 @@ class SamplingRows:
 
     def set(self, row: int, options: SamplingOptions) -> None:
         """Take the settings of a new call; every field of `options` must be set."""
+        assert options.repetition_penalty is not None
+        assert options.repetition_penalty_context is not None
         for name in ("text_temperature", "text_topk", "text_seed", "audio_temperature", "audio_topk", "audio_seed", "pad_mult"):
             getattr(self, name)[row] = getattr(options, name)
         self.penalty[row] = options.repetition_penalty

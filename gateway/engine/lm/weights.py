@@ -1,7 +1,7 @@
 """Read the language model's tensors out of an official checkpoint file, one at a time, in every spelling.
 
-The file is memory-mapped and each tensor is copied straight into its place, so that the peak of host memory is one tensor. The rule: nothing
-is guessed; a tensor that is missing or has another shape is named, with the shape it should have. Thread: tick.
+The file is memory-mapped and each tensor is copied straight into its place, so that the peak of host memory is one tensor. The rule:
+nothing is guessed; a tensor that is missing or has another shape is named, with the shape it should have. Thread: tick.
 """
 
 from __future__ import annotations

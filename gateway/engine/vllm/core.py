@@ -1,14 +1,11 @@
 """One vLLM EngineCore in this process, driven one step at a time: one request per call, for as long as the call lasts.
 
-Here: how vLLM is configured, how many slots its memory holds, and the four verbs open, step, close, shutdown. No frame logic and no codec. The
-core must be made and driven on one thread. Thread: tick.
+Here: the four verbs open, step, close, shutdown. How vLLM is configured is setup.py; no frame logic and no codec here. The core must be
+made and driven on one thread. Thread: tick.
 """
 
 from __future__ import annotations
 
-import json
-import logging
-import math
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -21,21 +18,11 @@ from torch import Tensor
 from gateway.engine.checkpoint import Checkpoint
 from gateway.engine.lm.frames import LockstepFrames
 from gateway.engine.prompt import PromptRows
+from gateway.engine.vllm.setup import CoreSetup, batch_buckets
 from gateway.errors import ConfigError, EngineError
 from protocols.events import SamplingOptions
 
-logger = logging.getLogger(__name__)
-
-# Positions of one KV block: the smallest that each platform's attention takes, so that short prompts are shared by whole blocks.
-BLOCK_SIZE_CPU, BLOCK_SIZE_CUDA = 32, 16
-PREFILL_CHUNK_CPU, PREFILL_CHUNK_CUDA = 64, 256  # prompt rows per step: what a joining caller may cost the others
 _PLACEHOLDER = 7  # token id of every prompt row as vLLM sees it; the rows are ours, the salt tells prompts apart
-
-
-def batch_buckets(num_slots: int) -> list[int]:
-    """Batch sizes that are captured as CUDA graphs: powers of two, then multiples of 16, and `num_slots` itself."""
-    sizes = {size for size in (1, 2, 4, 8, *range(16, num_slots, 16)) if size < num_slots}
-    return sorted(sizes | {num_slots})
 
 
 class LockstepCore:
@@ -52,46 +39,52 @@ class LockstepCore:
         dtype: str | None = None,
         progress: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """Load the model and allocate its KV cache.
-
-        Args:
-            checkpoint: the model.
-            num_slots: calls at once.
-            max_model_len: longest call in positions, prompt included.
-            kv_cache_dtype: "auto" or one of vLLM's, e.g. "fp8".
-            gpu_memory_utilization: share of the GPU's memory that vLLM may take for weights and KV.
-            dtype: run dtype; None is bfloat16 on CUDA and float32 on a CPU.
-            progress: takes lines for people.
+        """Load the model and allocate its KV cache; the arguments are CoreSetup's, `dtype` None is bfloat16 on CUDA and float32 on a CPU.
 
         Raises:
             ConfigError: the checkpoint is broken, or the memory does not hold `num_slots` full windows; says how many fit.
         """
-        self._is_cuda = torch.cuda.is_available()
-        self._block_size = BLOCK_SIZE_CUDA if self._is_cuda else BLOCK_SIZE_CPU
-        self._chunk = PREFILL_CHUNK_CUDA if self._is_cuda else PREFILL_CHUNK_CPU
-        self._num_slots = num_slots
+        is_cuda = torch.cuda.is_available()
+        self.setup = CoreSetup(
+            checkpoint=checkpoint,
+            num_slots=num_slots,
+            max_model_len=max_model_len,
+            kv_cache_dtype=kv_cache_dtype,
+            gpu_memory_utilization=gpu_memory_utilization,
+            dtype=dtype or ("bfloat16" if is_cuda else "float32"),
+            is_cuda=is_cuda,
+        )
         self.checkpoint = checkpoint
-        self._dtype = dtype or ("bfloat16" if self._is_cuda else "float32")
-        self._folder = tempfile.TemporaryDirectory(prefix="duplex-gateway-")
         self._requests: dict[int, str] = {}
         self._prefilling: set[int] = set()
         self._num_opened = 0
         self._hits = 0
-        config = self._engine_args(max_model_len, kv_cache_dtype, gpu_memory_utilization)
-        from vllm.v1.engine.core import EngineCore
-        from vllm.v1.executor import Executor
-
+        fits = self.setup.check_memory()
         progress("loading the language model")
-        # An uncaught error inside vLLM's constructor keeps its own type; a ConfigError of our loader passes through it unchanged.
-        self._core = EngineCore(config, Executor.get_class(config), log_stats=True)
+        self._core = self._make_core()
         self._runner = self._core.model_executor.driver_worker.worker.model_runner
         self._runner.slot_of = {}
         self._runner.finished = []
-        self._check_capacity(config)
+        if fits is None:
+            num_blocks = self._core.vllm_config.cache_config.num_gpu_blocks
+            fits = self.setup.slots_that_fit(num_blocks * self.setup.block_bytes)
+            self.setup.check_slots(fits)
+        self.slots_that_fit = fits
         model = self._runner.model
         self.frames = LockstepFrames(checkpoint.lm, checkpoint.profile, model.embeddings.data, model.depth, num_slots=num_slots)
         self.frames.warm_up(batch_buckets(num_slots))
         self._runner.frames = self.frames
+
+    def _make_core(self) -> Any:
+        from vllm.v1.engine.core import EngineCore
+        from vllm.v1.executor import Executor
+
+        with tempfile.TemporaryDirectory(prefix="duplex-gateway-") as folder:
+            config = self.setup.engine_config(Path(folder))
+            try:
+                return EngineCore(config, Executor.get_class(config), log_stats=True)
+            except (ValueError, torch.OutOfMemoryError) as error:  # vLLM's words for memory that does not suffice
+                raise ConfigError(f"vLLM cannot start: {error}") from error
 
     @property
     def device(self) -> torch.device:
@@ -168,88 +161,3 @@ class LockstepCore:
     def shutdown(self) -> None:
         """Free the model and the cache."""
         self._core.shutdown()
-        self._folder.cleanup()
-
-    def _engine_args(self, max_model_len: int, kv_cache_dtype: str, gpu_memory_utilization: float) -> Any:
-        from vllm.engine.arg_utils import EngineArgs
-        from vllm.model_executor.models import ModelRegistry
-
-        from gateway.engine.vllm import model as lockstep_model
-        from gateway.engine.vllm.scheduler import LockstepScheduler
-
-        if lockstep_model.ARCHITECTURE not in ModelRegistry.get_supported_archs():
-            ModelRegistry.register_model(lockstep_model.ARCHITECTURE, f"{lockstep_model.__name__}:{lockstep_model.ARCHITECTURE}")
-        self._write_config(max_model_len, lockstep_model.ARCHITECTURE)
-        buckets = batch_buckets(self._num_slots)
-        options: dict[str, Any] = {"enforce_eager": True}
-        if self._is_cuda:
-            options = {
-                # FlashAttention's decode graphs gave wrong attention on one H200 for heads of 32 while a call was shorter than its window
-                # (eager ones were right, heads of 128 were right either way): other head sizes take the Triton kernel.
-                "attention_backend": None if self.checkpoint.lm.head_dim == 128 else "TRITON_ATTN",
-                "enforce_eager": False,
-                "compilation_config": {"cudagraph_mode": "FULL_DECODE_ONLY", "mode": 0, "cudagraph_capture_sizes": buckets},
-            }
-        else:
-            options["kv_cache_memory_bytes"] = self._kv_bytes()
-        return EngineArgs(
-            model=self._folder.name,
-            load_format=lockstep_model.LOAD_FORMAT,
-            skip_tokenizer_init=True,
-            dtype=self._dtype,
-            block_size=self._block_size,
-            kv_cache_dtype=kv_cache_dtype,
-            gpu_memory_utilization=gpu_memory_utilization,
-            max_num_seqs=self._num_slots,
-            max_model_len=max_model_len,
-            max_num_batched_tokens=self._chunk + self._num_slots,
-            long_prefill_token_threshold=self._chunk,
-            enable_prompt_embeds=True,
-            enable_prefix_caching=True,
-            async_scheduling=False,
-            disable_log_stats=True,
-            worker_cls="gateway.engine.vllm.runner.LockstepWorker",
-            scheduler_cls=LockstepScheduler,
-            additional_config={"checkpoint": self.checkpoint},
-            **options,
-        ).create_engine_config()
-
-    @property
-    def _blocks_per_slot(self) -> int:
-        """KV blocks of a call at its full window: its keys may start inside a block. Prompts are shorter than a window, so a call that is
-        being prefilled has fewer."""
-        return math.ceil(self.checkpoint.profile.window / self._block_size) + 1
-
-    def _kv_bytes(self) -> int:
-        """KV memory of all slots at their full windows, vLLM's null block, and what vLLM insists on for one request of maximal chunks."""
-        lm = self.checkpoint.lm
-        itemsize = torch.finfo(getattr(torch, self._dtype)).bits // 8
-        one_request = math.ceil((self.checkpoint.profile.window + self._chunk + self._num_slots) / self._block_size) + 2
-        num_blocks = max(self._num_slots * self._blocks_per_slot + 1, one_request)
-        return num_blocks * self._block_size * 2 * lm.num_layers * lm.dim * itemsize
-
-    def _check_capacity(self, config: Any) -> None:
-        self.slots_that_fit = (config.cache_config.num_gpu_blocks - 1) // self._blocks_per_slot
-        if self.slots_that_fit < self._num_slots:
-            raise ConfigError(
-                f"--batch-size {self._num_slots} does not fit: the KV memory holds {self.slots_that_fit} full windows of"
-                f" {self.checkpoint.profile.window} frames; lower --batch-size to {self.slots_that_fit} or raise --gpu-memory-utilization"
-            )
-
-    def _write_config(self, max_model_len: int, architecture: str) -> None:
-        """vLLM wants a configuration in the form of transformers; the weights stay where they are."""
-        lm = self.checkpoint.lm
-        config = {
-            "architectures": [architecture],
-            "model_type": "llama",
-            "hidden_size": lm.dim,
-            "intermediate_size": lm.hidden,
-            "num_hidden_layers": lm.num_layers,
-            "num_attention_heads": lm.num_heads,
-            "num_key_value_heads": lm.num_heads,
-            "head_dim": lm.head_dim,
-            "vocab_size": lm.text_card,
-            "max_position_embeddings": max_model_len,
-            "tie_word_embeddings": False,
-        }
-        Path(self._folder.name, "config.json").write_text(json.dumps(config), encoding="utf-8")

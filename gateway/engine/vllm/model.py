@@ -1,12 +1,12 @@
 """The temporal transformer as a vLLM model, with the depth transformer beside it so that vLLM accounts for its memory.
 
-`forward` takes input embeddings (the sum of 17 streams, written by the runner) and returns states after the last norm; `compute_logits` keeps
-the states of the rows it was asked for, because the depth transformer reads the same ones. Thread: tick.
+`forward` takes input embeddings (the sum of 17 streams, written by the runner) and returns states after the last norm; `compute_logits`
+keeps the states of the rows it was asked for, because the depth transformer reads the same ones. Thread: tick.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -118,7 +118,8 @@ class DuplexTemporalModel(nn.Module):
     def forward(
         self, input_ids: Tensor | None, positions: Tensor, intermediate_tensors: Any = None, inputs_embeds: Tensor | None = None
     ) -> Tensor:
-        x = self.embed_input_ids(input_ids) if inputs_embeds is None else inputs_embeds
+        assert inputs_embeds is not None, "this model reads embeddings only"
+        x = inputs_embeds
         for layer in self.layers:
             x = layer(positions, x)
         return self.out_norm(x)
@@ -140,7 +141,7 @@ class DuplexTemporalModel(nn.Module):
         with TensorSource.open(self.checkpoint.weights) as source:
             load_embeddings(source, self.embeddings, self.config)
             for index, layer in enumerate(self.layers):
-                load_temporal_layer(source, index, layer.parts())
+                load_temporal_layer(source, index, cast(TemporalLayer, layer).parts())
             source.read(self.out_norm.weight, "out_norm.alpha")
             source.read(self.text_linear, "text_linear.weight")
             self.depth.load(source)

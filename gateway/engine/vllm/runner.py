@@ -1,7 +1,7 @@
 """vLLM's CPU and CUDA workers with two seams taken over: the input embeddings before the forward pass, and sampling after it.
 
-All frame logic is lm.frames.LockstepFrames; this file only tells it which slots vLLM runs and in what order. While vLLM profiles or captures
-(`frames` is None) everything is vLLM's own. vLLM's newer runner offers the same seams as `ModelState.prepare_inputs_embeds` and
+All frame logic is lm.frames.LockstepFrames; this file only tells it which slots vLLM runs and in what order. While vLLM profiles or
+captures (`frames` is None) everything is vLLM's own. vLLM's newer runner offers the same seams as `ModelState.prepare_inputs_embeds` and
 `custom_sampler`. Thread: tick.
 """
 

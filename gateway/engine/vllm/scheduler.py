@@ -11,6 +11,7 @@ class LockstepScheduler(Scheduler):
     """Shows `schedule` only the running requests whose call has a frame (or a prompt to prefill) in this step."""
 
     armed: frozenset[str] = frozenset()  # request ids, set before every step
+    running: list[Any]  # vLLM's own list of requests that have been scheduled
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         """Schedule the armed requests; the others keep their place and their blocks."""
