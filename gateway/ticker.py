@@ -21,7 +21,7 @@ from collections.abc import Callable
 from gateway.engine.base import Engine
 from gateway.errors import ConfigError
 from gateway.metrics import Metrics
-from gateway.slots import Scattered, SlotTable
+from gateway.slots import Scattered, SlotState, SlotTable
 
 logger = logging.getLogger(__name__)
 
@@ -162,6 +162,8 @@ class Ticker:
         self._metrics.backlog_frames.set(gathered.max_backlog)
         for slot_idx in gathered.closings:
             self.engine.close(slot_idx)
+        if gathered.closings and self.slots.count(SlotState.IDLE) == self.slots.num_slots:
+            self._forget_steps()
         for opening in gathered.openings:
             self.engine.open(opening.slot_idx, opening.prompt, opening.sampling)
         output = None
@@ -216,6 +218,11 @@ class Ticker:
         if now - self._last_warning_s >= LATE_WARNING_S:
             self._last_warning_s = now
             logger.warning("late: a step took %.0f ms, a frame lasts %.0f ms (%d callers)", step_s * 1e3, self.frame_s * 1e3, num_rows)
+
+    def _forget_steps(self) -> None:
+        """The last caller has left: the next one finds an empty server, whatever it was like before."""
+        self._step_times.clear()
+        self._p95_step_s = 0.0
 
     def _fail(self, error: Exception) -> None:
         was_loading = self.state is TickerState.LOADING

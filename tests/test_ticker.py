@@ -116,6 +116,24 @@ async def test_slow_steps_make_the_server_degraded_until_they_are_old_news(step_
     assert not rig.ticker.is_degraded
 
 
+async def test_slow_steps_are_forgotten_when_the_last_caller_has_left() -> None:
+    """On a busy machine a script slowed itself down, and the empty server refused its next caller for two seconds."""
+    rig = Rig(step_seconds=0.075)
+    session, stream = await rig.live()
+    other, _ = await rig.live()
+    for _ in range(MIN_STEP_SAMPLES):
+        await session.push(AudioIn(pcm=frame(0.1)))
+        rig.tick()
+        await read(stream)
+    await session.close()
+    rig.tick()
+    assert rig.ticker.is_degraded  # for the other one's sake
+    await other.close()
+    rig.tick()
+    assert not rig.ticker.is_degraded
+    assert rig.ticker.p95_step_s == 0.0
+
+
 async def test_a_few_slow_steps_among_many_do_not_degrade() -> None:
     rig = Rig(step_seconds=0.01)
     session, stream = await rig.live()

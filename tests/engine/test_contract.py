@@ -31,7 +31,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     else:
         from gateway.engine.moshi import MoshiEngine
 
-        engine = MoshiEngine("tiny", num_slots=NUM_SLOTS, max_call_frames=2000)
+        engine = MoshiEngine("tiny", num_slots=NUM_SLOTS, max_call_frames=2000, dtype="float32", gpu_memory_utilization=0.2)
     engine.load(lambda line: None)
     yield engine
     engine.shutdown()
