@@ -53,6 +53,15 @@ class FrameAssembler:
         self._partial[: self._filled] = pcm[end:]
         return frames
 
+    def skip(self, pcm: Pcm, max_frames: int) -> tuple[Pcm, int]:
+        """Throw away so many of the oldest whole frames that `push` of what is returned gives at most `max_frames`; and their number."""
+        num_skipped = (self._filled + pcm.size) // self._frame_samples - max_frames
+        if num_skipped <= 0:
+            return pcm, 0
+        start = num_skipped * self._frame_samples - self._filled  # never negative: less than a frame waits
+        self._filled = 0
+        return pcm[start:], num_skipped
+
     def flush(self) -> tuple[Pcm, int] | None:
         """Return the last partial frame padded with zeros and its number of real samples; None when nothing waits."""
         if not self._filled:

@@ -6,12 +6,13 @@ be called from different threads, one after the other. After an exception the co
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import ClassVar, Protocol
 
-from protocols.errors import CloseCode
+from protocols.errors import CloseCode, LocalProtocolError, RemoteProtocolError
 from protocols.events import ClientEvent, ServerEvent
 
 
@@ -43,6 +44,7 @@ class Codec(Protocol):
     """One connection's translator."""
 
     name: ClassVar[str]  # label in logs and metrics
+    refusal_delay_s: ClassVar[float]  # seconds after the upgrade before which this wire's clients do not hear why a call failed
     state: CodecState
 
     def connect(self, query: Mapping[str, str]) -> list[ClientEvent]:
@@ -68,3 +70,27 @@ class Codec(Protocol):
 
     def keep_alive(self, now: float) -> list[Message]:
         """Messages due at `now` because nothing else was sent for a while; usually none."""
+
+    def faults(self) -> Mapping[str, int]:
+        """What could not be used of what came in, by name and without zeros, for the log. Thread: any, at any time."""
+
+
+def check_legal(codec: Codec, event: ServerEvent, legal: Mapping[CodecState, tuple[type, ...]]) -> None:
+    """Look an event up in a codec's table of what may be sent in which state; the first part of every `send`.
+
+    Raises:
+        LocalProtocolError: the event is illegal; the codec is in ERROR now.
+    """
+    if not isinstance(event, legal[codec.state]):
+        before, codec.state = codec.state, CodecState.ERROR
+        raise LocalProtocolError(f"{type(event).__name__} may not be sent in state {before.value}")
+
+
+@contextlib.contextmanager
+def ending_in_error(codec: Codec) -> Iterator[None]:
+    """Put the codec into ERROR when the block raises RemoteProtocolError: no `connect` or `receive` goes on after one."""
+    try:
+        yield
+    except RemoteProtocolError:
+        codec.state = CodecState.ERROR
+        raise

@@ -63,8 +63,10 @@ def _check(options: SamplingOptions, name: str, is_legal: object, legal: str) ->
     value = getattr(options, name)
     if value is None:
         return
-    if not math.isfinite(value) or not is_legal(value):  # type: ignore[operator]
-        raise ValueError(f"{name} must be {legal}, not {value}")
+    # Whole numbers have no limit, and isfinite cannot take those that no float can hold; comparing works for all.
+    is_finite = isinstance(value, int) or math.isfinite(value)
+    if not is_finite or not is_legal(value):  # type: ignore[operator]
+        raise ValueError(f"{name} must be {legal}" + (f", not {value}" if abs(value) <= MAX_SEED + 1 else ""))
 
 
 # -- ClientEvent: what a caller can ask of a session ---------------------------------------------------------------------------------
@@ -123,7 +125,9 @@ class Cancel:
 class Played:
     """The client says how much of the assistant's audio the listener has heard."""
 
-    played_ms: int  # milliseconds since the first sample of the call
+    # milliseconds of the audio that was sent to this client, counted from the first sample it got: audio that was dropped on our side is
+    # not in them, and what the client threw away after a barge-in is
+    played_ms: int
 
     def __post_init__(self) -> None:
         if self.played_ms < 0:

@@ -1,7 +1,7 @@
 """Ogg-Opus streams: OggOpusReader (bytes to PCM) and OggOpusWriter (PCM to bytes). The only importer of opuslib.
 
 libopus runs through ctypes, which frees the GIL for each call. No WebSocket and no message tag lives here. The rule: the reader takes bytes
-from strangers, so every loop over them is bounded (pages, PCM and errors per message), and libopus alone judges a packet. Reading obeys
+from strangers, so every loop over them is bounded (pages, packets, PCM and errors per message), and libopus alone judges a packet. Reading obeys
 specs/moshi-protocol.md section 4.6, writing section 4.4. Thread: any, one at a time per object.
 """
 
@@ -34,10 +34,12 @@ DEFAULT_COMPLEXITY = 5
 MAX_ERRORS, ERROR_WINDOW_S = 50, 10.0  # section 4.6 rule 10
 MAX_MESSAGE_S = 2  # section 4.6 rule 11: PCM that one message may yield
 MAX_MESSAGE_PAGES = 1000  # 2 s of the shortest packets, 2.5 ms, one to a page, are 800
+MAX_MESSAGE_PACKETS = 1000  # the same 2 s, however many packets a page has
 
 _MAX_PACKET_BYTES = 4000  # the browser's decoder overflows beyond (section 4.4)
 _GRANULE_RATE = 48_000
 _APPLICATION_AUDIO = 2049  # OPUS_APPLICATION_AUDIO of opus_defines.h
+_RESET_STATE = 4028  # OPUS_RESET_STATE of opus_defines.h
 _MISSING = "libopus is not installed: apt-get install libopus0, or pip install av (its wheel brings one)"
 
 Pcm = NDArray[np.float32]
@@ -52,11 +54,12 @@ class OpusMissing(ImportError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _LibOpus:
-    """opuslib, and its two hot functions with prototypes that take plain addresses: opuslib's own copy sample by sample."""
+    """opuslib, and its hot functions with prototypes that take plain addresses: opuslib's own copy sample by sample."""
 
     api: Any  # opuslib.api: states and their settings
     encode: Any  # (state, pcm address, samples, buffer, buffer bytes) -> bytes written or a negative error
     decode: Any  # (state, packet, packet bytes, pcm address, room in samples, fec) -> samples or a negative error
+    control: Any  # (state, request) -> 0 or a negative error; for decoder requests without an argument
 
 
 @functools.cache
@@ -83,7 +86,9 @@ def load_libopus() -> _LibOpus:
     encode, decode = opuslib.api.libopus["opus_encode_float"], opuslib.api.libopus["opus_decode_float"]
     encode.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_int32)
     decode.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int, ctypes.c_int)
-    return _LibOpus(opuslib.api, encode, decode)
+    control = opuslib.api.libopus["opus_decoder_ctl"]
+    control.argtypes = (ctypes.c_void_p, ctypes.c_int)
+    return _LibOpus(opuslib.api, encode, decode, control)
 
 
 def _bundled_libopus() -> str | None:
@@ -116,7 +121,8 @@ class OggOpusReader:
 
     Attributes:
         errors: broken pages and packets so far.
-        dropped_packets: good packets dropped because their message held too much audio, pages beyond MAX_MESSAGE_PAGES not counted.
+        dropped_packets: packets dropped because their message held too much audio, those beyond its limits of pages and packets not
+            counted.
     """
 
     def __init__(self, sample_rate: int) -> None:
@@ -126,8 +132,8 @@ class OggOpusReader:
         self._decode_float = lib.decode
         self._state = lib.api.decoder.create_state(sample_rate, 1)  # one channel: libopus mixes stereo packets down
         _free_with(self, lib.api.decoder.destroy, self._state)
-        self._ctl = functools.partial(lib.api.decoder.decoder_ctl, self._state)
-        self._reset_request = lib.api.ctl.reset_state
+        self._control = lib.control
+        self._is_fresh = True  # nothing was decoded since the last reset
         self._max_message_samples = MAX_MESSAGE_S * sample_rate
         self._scratch = np.zeros(sample_rate * 120 // 1000, np.float32)  # 120 ms, the longest packet
         self._scratch_address = self._scratch.ctypes.data
@@ -147,10 +153,11 @@ class OggOpusReader:
             RemoteProtocolError: BAD_AUDIO, more than MAX_ERRORS errors within ERROR_WINDOW_S.
         """
         pieces: list[Pcm] = []
-        num_samples = 0
+        num_samples = num_packets = 0
         discarded_before = self._ogg.discarded_bytes
         for num_pages, page in enumerate(self._ogg.pages(data)):
-            if num_pages >= MAX_MESSAGE_PAGES:
+            num_packets += 0 if page is None else len(page.packets)
+            if num_pages >= MAX_MESSAGE_PAGES or num_packets > MAX_MESSAGE_PACKETS:
                 self._count_error(now)
                 break
             if page is None:
@@ -160,10 +167,10 @@ class OggOpusReader:
             if page.is_torn:
                 self._count_error(now)
             if page.flags & ogg.BOS:  # "a new BOS page starts a new logical stream: reset the decoder" (4.6 rule 8)
-                self._ctl(self._reset_request)
-            for packet in page.packets:
+                self._reset()
+            for packet_idx, packet in enumerate(page.packets):
                 if packet.startswith(b"OpusHead"):
-                    self._start_stream(packet, now)
+                    self._start_stream(packet, now, is_first=packet_idx == 0)
                 elif packet.startswith(b"OpusTags"):
                     continue
                 elif num_samples >= self._max_message_samples:
@@ -177,18 +184,27 @@ class OggOpusReader:
         pcm = np.concatenate(pieces) if len(pieces) > 1 else pieces[0] if pieces else self._scratch[:0]
         return _bounded(pcm[: self._max_message_samples])
 
-    def _start_stream(self, head: bytes, now: float) -> None:
+    def _start_stream(self, head: bytes, now: float, *, is_first: bool) -> None:
         """Obey an OpusHead: version, channels at 9, pre-skip, input rate, gain, mapping family. The rate is the peer's business."""
-        self._ctl(self._reset_request)
+        if not is_first:  # RFC 7845 section 3: a page of its own; every client obeys
+            self._count_error(now)
+            return
+        self._reset()
         if len(head) < 19:
             self._count_error(now)
         elif head[9] > 2:
             raise RemoteProtocolError(ErrorKind.BAD_AUDIO, f"an Opus stream must be mono or stereo, not {head[9]} channels")
 
+    def _reset(self) -> None:
+        if not self._is_fresh:
+            self._control(self._state, _RESET_STATE)
+            self._is_fresh = True
+
     def _decode(self, packet: bytes, now: float) -> Pcm:
         # A length of zero makes libopus conceal as much as fits (one 28-byte page, seconds of sound): dropped (4.6 rule 6). libopus
         # itself refuses a packet whose TOC says more than 120 ms. Nothing is concealed: this clock counts what was said.
         address, room = self._scratch_address, self._scratch.size
+        self._is_fresh = False
         num_samples = self._decode_float(self._state, packet, len(packet), address, room, 0) if packet else -1
         if num_samples < 0:
             self._count_error(now)

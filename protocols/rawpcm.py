@@ -13,7 +13,8 @@ Wire. Samples are mono, little-endian, at the server's rate (24 kHz). Query para
     {"type":"close"}                                       C -> S     once: the tail is padded and answered, then done
     {"type":"barge_in"}                                    C -> S     open; what is not yet played is thrown away
     {"type":"cancel","frames":n}                           C -> S     open; barge_in, and the model is kept silent for n frames
-    {"type":"played","ms":n}                               C -> S     open; what the listener has heard since the first sample
+    {"type":"played","ms":n}                               C -> S     open; what the listener has heard: milliseconds of the audio that
+                                                                      was sent to this client, since its first sample
     {"type":"queued","position":n}                         S -> C     before ready
     {"type":"ready", session_id, sample_rate,              S -> C     once
      frame_samples, voice, model, sampling}
@@ -51,8 +52,8 @@ import pydantic_core
 
 from protocols import params
 from protocols.audio import FRAME_SAMPLES, SAMPLE_RATE
-from protocols.codec import Close, CodecState, Message
-from protocols.errors import CloseCode, ErrorKind, LocalProtocolError, RemoteProtocolError
+from protocols.codec import Close, CodecState, Message, check_legal, ending_in_error
+from protocols.errors import CloseCode, ErrorKind
 from protocols.events import (
     AudioIn,
     AudioOut,
@@ -120,21 +121,16 @@ class _PlayedMessage(_Wire):
 
 
 class RawPcmCodec:
-    """One `/v1/audio/duplex` connection.
-
-    Attributes:
-        dropped_samples: audio of a live-paced caller that came before the call was live.
-    """
+    """One `/v1/audio/duplex` connection."""
 
     name: ClassVar[str] = "rawpcm"
+    refusal_delay_s: ClassVar[float] = 0.0
 
     def __init__(self, *, sample_rate: int = SAMPLE_RATE, frame_samples: int = FRAME_SAMPLES) -> None:
         self.state = CodecState.OPENING
-        self.dropped_samples = 0
         self._sample_rate = sample_rate
         self._frame_samples = frame_samples
         self._defaults: dict[str, Any] = {}  # fields of _OpenMessage from the query
-        self._pacing = Pacing.SCRIPT
         self._has_ended_input = False
         self._has_warned_of_level = False
         self._notices: list[Message] = []  # warnings that `receive` found; the next `send` or `keep_alive` takes them along
@@ -145,16 +141,13 @@ class RawPcmCodec:
         Raises:
             RemoteProtocolError: BAD_PARAMETER; word it with `send(Failed(...))`.
         """
-        try:
+        with ending_in_error(self):
             fields: dict[str, Any] = dict(params.query_numbers(query))
             for name in ("voice", "voice_prompt", "persona", "text_prompt", "pacing"):
                 if name in query:
                     fields[name] = query[name]
             self._defaults = _open_fields(fields)
             self._opening({})  # a bad value is found now, not at the first sample
-        except RemoteProtocolError:
-            self.state = CodecState.ERROR
-            raise
         return []
 
     def receive(self, message: bytes | str, now: float) -> list[ClientEvent]:
@@ -165,11 +158,8 @@ class RawPcmCodec:
         """
         if self.state in (CodecState.CLOSED, CodecState.ERROR):
             return []
-        try:
+        with ending_in_error(self):
             return self._receive_control(message) if isinstance(message, str) else self._receive_audio(message)
-        except RemoteProtocolError:
-            self.state = CodecState.ERROR
-            raise
 
     def send(self, event: ServerEvent, now: float) -> list[Message]:
         """Word one event. `Failed` is legal in every state but CLOSED, and is the only one that is in ERROR.
@@ -177,14 +167,16 @@ class RawPcmCodec:
         Raises:
             LocalProtocolError: the event is illegal in this state.
         """
-        if not isinstance(event, _LEGAL[self.state]):
-            before, self.state = self.state, CodecState.ERROR
-            raise LocalProtocolError(f"{type(event).__name__} may not be sent in state {before.value}")
+        check_legal(self, event, _LEGAL)
         return self._take_notices() + self._word(event)
 
     def keep_alive(self, now: float) -> list[Message]:
         """Return warnings that wait; this wire needs no pings of its own."""
         return [] if self.state in (CodecState.CLOSED, CodecState.ERROR) else self._take_notices()
+
+    def faults(self) -> Mapping[str, int]:
+        """Nothing: what this wire cannot use it refuses, and the caller is told."""
+        return {}
 
     # -- Private methods for receiving -----------------------------------------------------------------------------------------------
 
@@ -206,9 +198,6 @@ class RawPcmCodec:
             text = "the level is far beyond [-1, 1] and was clipped: samples must be float32, not int16"
             self._notices.append(_json(type="warning", warning=text))
         events: list[ClientEvent] = [] if self.state is not CodecState.OPENING else [self._open({})]
-        if self.state is not CodecState.LIVE and self._pacing is Pacing.LIVE:
-            self.dropped_samples += pcm.size  # what a person said before anybody listened would only be late
-            return events
         return [*events, AudioIn(pcm=pcm)]
 
     def _receive_control(self, message: str) -> list[ClientEvent]:
@@ -234,7 +223,6 @@ class RawPcmCodec:
 
     def _open(self, body: Mapping[str, Any]) -> Open:
         event = self._opening(_open_fields(body))
-        self._pacing = event.pacing
         self.state = CodecState.WAITING
         return event
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from gateway.engine.checkpoint import Checkpoint
 from gateway.engine.layout import LMConfig, Profile
 from gateway.engine.prompt import PromptRows, Voice, build_prompt
+from gateway.engine.vllm.setup import CoreSetup
 from protocols.events import SamplingOptions
 
 DATA = Path(__file__).parent / "data"
@@ -47,6 +48,14 @@ def golden_checkpoint(folder: Path, params: dict[str, int], family: str) -> Chec
     return Checkpoint(
         name=f"golden-{family}", weights=folder / golden.LM_FILE, mimi=None, mimi_config=None, tokenizer=None, voices=None,
         lm=lm, profile=profile, sampling=GREEDY,
+    )  # fmt: skip
+
+
+def golden_setup(checkpoint: Checkpoint, *, num_slots: int, dtype: str) -> CoreSetup:
+    """How the golden LM is run through vLLM, on whatever device there is."""
+    return CoreSetup(
+        checkpoint=checkpoint, num_slots=num_slots, max_model_len=4000, kv_cache_dtype="auto", gpu_memory_utilization=0.3, dtype=dtype,
+        is_cuda=torch.cuda.is_available(), slot_bytes=0,
     )  # fmt: skip
 
 

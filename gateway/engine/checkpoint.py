@@ -12,6 +12,7 @@ import json
 import re
 import struct
 import tarfile
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,18 @@ def depth_steps(weights: Path) -> int:
     return sum(1 for name in tensor_shapes(weights) if re.fullmatch(r"linears\.\d+\.weight", name))
 
 
+def _unpack(archive: Path, folder: Path) -> None:
+    """Unpack beside the goal and move it there whole, so that neither a crash nor a second process leaves half a folder."""
+    try:
+        with tempfile.TemporaryDirectory(dir=folder) as scratch, tarfile.open(archive) as tar:
+            tar.extractall(scratch, filter="data")
+            if not (folder / "voices").exists():
+                (Path(scratch) / "voices").rename(folder / "voices")
+    except (tarfile.TarError, OSError) as error:
+        if not (folder / "voices").is_dir():  # else another process was faster
+            raise ConfigError(f"{archive}: cannot be unpacked ({error})") from error
+
+
 def _sampling(raw: Mapping[str, Any]) -> SamplingOptions:
     # Defaults of the Python servers and web clients (specs: moshi-model section 7).
     try:
@@ -166,6 +179,5 @@ def _download(repo: str, progress: Callable[[str], None]) -> Path:
     archive = folder / "voices.tgz"
     if archive.is_file() and not (folder / "voices").is_dir():
         progress("unpacking voices.tgz")
-        with tarfile.open(archive) as tar:
-            tar.extractall(folder, filter="data")
+        _unpack(archive, folder)
     return folder

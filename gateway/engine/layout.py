@@ -24,6 +24,8 @@ SILENCE_CODES = (948, 243, 1178, 546, 1736, 1030, 1978, 2008)  # source: NVIDIA/
 SINE_CODES = (430, 1268, 381, 1611, 1095, 1495, 56, 472)  # 440 Hz at amplitude 0.5; same source, SINE_TOKENS
 SILENCE_FRAMES = 6  # int(0.5 s x 12.5 frames/s) before and after the persona; same source
 
+PERSONAPLEX_VOICE = "NATF0"  # of callers who name none; source: NVIDIA/personaplex client, the voice its page starts with
+
 FRAME_RATE = 12.5  # frames per second of Mimi
 
 # The 7B values of both published models; source: kyutai-labs/moshi@e6a55d2 moshi/models/loaders.py, _lm_kwargs.
@@ -68,6 +70,16 @@ class LMConfig:
         return self.dim // self.num_heads
 
     @property
+    def table_starts(self) -> tuple[int, ...]:
+        """Where each entry of a row begins in the stacked embedding table: codebook tables first, the text's last."""
+        return (2 * CODEBOOKS * (self.card + 1), *(k * (self.card + 1) for k in range(2 * CODEBOOKS)))
+
+    @property
+    def table_rows(self) -> int:
+        """Rows of the stacked embedding table."""
+        return 2 * CODEBOOKS * (self.card + 1) + self.text_card + 1
+
+    @property
     def text_initial(self) -> int:
         """Text id of the first row; the last row of the table."""
         return self.text_card
@@ -86,7 +98,7 @@ class LMConfig:
         """
         values = {**DEFAULT_LM, **raw} if "dim" in raw else dict(DEFAULT_LM)
         for key, only in _FIXED.items():
-            if key in values and values[key] != only and values[key]:
+            if key in values and values[key] != only and (values[key] or only):
                 raise ConfigError(f"config.json: {key} = {values[key]!r} is not supported (only {only!r})")
         try:
             dim, depth_dim = int(values["dim"]), int(values["depformer_dim"])
@@ -122,7 +134,7 @@ class Profile:
     silence_codes: tuple[int, ...]  # the assistant's side of prompts, and what steering forces
     sine_codes: tuple[int, ...]  # the user's side of prompts
     voice_aliases: Mapping[str, str]  # other names under which a voice is known to clients
-    default_voice: str | None
+    default_voice: str | None  # used if the checkpoint has it
     default_persona: str  # "" is none
 
     @classmethod
@@ -145,7 +157,7 @@ class Profile:
             silence_codes=tuple(extra.pop("silence_codes", SILENCE_CODES)),
             sine_codes=tuple(extra.pop("sine_codes", SINE_CODES)),
             voice_aliases=dict(extra.pop("voice_aliases", {})),
-            default_voice=extra.pop("default_voice", None),
+            default_voice=extra.pop("default_voice", PERSONAPLEX_VOICE if family == "personaplex" else None),
             default_persona=str(extra.pop("default_persona", "")),
         )
         if extra:

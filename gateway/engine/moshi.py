@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import time
-import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -22,11 +21,11 @@ from numpy.typing import NDArray
 
 from gateway.engine.base import EngineInfo, FrameBatch, FrameOutput, Prompt
 from gateway.engine.checkpoint import Checkpoint, find_checkpoint
-from gateway.engine.codec import Mimi, MimiConfig, Window, load_mimi, random_mimi
+from gateway.engine.codec import Mimi, MimiConfig, load_mimi, random_mimi
 from gateway.engine.layout import CODEBOOKS, FRAME_RATE, SPECIAL_TEXT_IDS, LMConfig
 from gateway.engine.prompt import build_prompt, wrap_persona
 from gateway.engine.voices import VoiceBook, load_voices
-from gateway.errors import ConfigError, EngineError
+from gateway.errors import ConfigError
 from protocols.events import SamplingOptions
 
 logger = logging.getLogger(__name__)
@@ -65,33 +64,43 @@ class MoshiEngine:
         self._model = model
         self._num_slots = num_slots
         self._max_call_frames = max_call_frames
-        self._options = {"kv_cache_dtype": kv_cache_dtype, "gpu_memory_utilization": gpu_memory_utilization, "dtype": dtype}
+        self._kv_cache_dtype = kv_cache_dtype
+        self._gpu_memory_utilization = gpu_memory_utilization
+        self._dtype = dtype
 
     def load(self, progress: Callable[[str], None]) -> None:
         """As engine.base.Engine.load."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of vLLM's imports and start; nothing of ours warns
+        try:
             self._load(progress)
+        except torch.OutOfMemoryError as error:
+            raise ConfigError(f"the GPU's memory does not suffice; lower --batch-size or --gpu-memory-utilization ({error})") from error
 
     def _load(self, progress: Callable[[str], None]) -> None:
         import gateway.engine.vllm  # noqa: F401  sets vLLM's switches before vLLM is imported
         from gateway.engine.vllm.core import LockstepCore
-        from gateway.engine.vllm.setup import batch_buckets
+        from gateway.engine.vllm.setup import CoreSetup, batch_buckets
 
         checkpoint = self._model if isinstance(self._model, Checkpoint) else find_checkpoint(self._model, progress)
         self.checkpoint = checkpoint
         device = _device(checkpoint.lm)
+        is_cuda = device.type == "cuda"
+        codec_config = read_codec_config(checkpoint)
+        setup = CoreSetup(
+            checkpoint=checkpoint,
+            num_slots=self._num_slots,
+            max_model_len=self._max_call_frames + MAX_PROMPT_ROWS + 1,  # vLLM ends a request that reaches this length
+            kv_cache_dtype=self._kv_cache_dtype,
+            gpu_memory_utilization=self._gpu_memory_utilization,
+            dtype=self._dtype or ("bfloat16" if is_cuda else "float32"),
+            is_cuda=is_cuda,
+            slot_bytes=codec_config.slot_bytes,
+        )
+        fits = setup.check_memory()
         progress(f"loading {checkpoint.name} on {_device_name(device)}")
         self._tokenizer = _tokenizer(checkpoint)
         self.mimi = load_codec(checkpoint, num_slots=self._num_slots, device=device)
         self._voices = self._load_voices()
-        self._core = LockstepCore(
-            checkpoint,
-            num_slots=self._num_slots,
-            max_model_len=self._max_call_frames + MAX_PROMPT_ROWS,
-            progress=progress,
-            **self._options,  # type: ignore[arg-type]
-        )
+        self._core = LockstepCore(setup, fits, progress)
         progress("warming up")
         self.mimi.warm_up(batch_buckets(self._num_slots))
         takes_prompt = checkpoint.profile.takes_prompt
@@ -101,7 +110,7 @@ class MoshiEngine:
             frame_samples=self.mimi.config.frame_samples,
             num_slots=self._num_slots,
             voices=tuple(self._voices) if takes_prompt else (),
-            default_voice=checkpoint.profile.default_voice if takes_prompt else None,
+            default_voice=self._default_voice,
             sampling=checkpoint.sampling,
             max_frames=self._max_call_frames,
             device=_device_name(device),
@@ -114,7 +123,7 @@ class MoshiEngine:
         profile = self.checkpoint.profile
         if not profile.takes_prompt:
             return Prompt(voice_prompt=None, num_rows=1, payload=build_prompt(self.checkpoint.lm, profile, None, ()))
-        name = voice_prompt or profile.default_voice
+        name = voice_prompt or self._default_voice
         voice = self._voices.find(name) if name else None
         text = wrap_persona(persona.strip() or profile.default_persona)
         tokens = self._tokenizer.encode(text) if self._tokenizer and text else []
@@ -148,17 +157,14 @@ class MoshiEngine:
         ready = np.zeros(num_slots, dtype=np.bool_)
         armed = [int(slot_idx) for slot_idx in np.flatnonzero(batch.exec_mask)]
         steered = frozenset(int(slot_idx) for slot_idx in np.flatnonzero(batch.steer_mask))
-        try:
-            if armed:
-                rows = torch.tensor(armed, device=self.mimi.device)
-                frames = torch.from_numpy(batch.pcm[armed]).to(self.mimi.device)
-                self._core.frames.set_user(rows, self.mimi.encode_rows(frames, rows))
-            slots, completed, codes = self._core.step(armed, steered)
-            if codes is not None:
-                self._decode(slots, completed, codes, pcm)
-                text_ids[slots] = self._core.frames.read_rows(slots)[:, 0]
-        except (RuntimeError, ValueError, AssertionError, KeyError, IndexError) as error:
-            raise EngineError(f"a step failed: {error}") from error
+        if armed:
+            rows = torch.tensor(armed, device=self.mimi.device)
+            frames = torch.from_numpy(batch.pcm[armed]).to(self.mimi.device)
+            self._core.frames.set_user(rows, self.mimi.encode_rows(frames, rows))
+        slots, completed, codes = self._core.step(armed, steered)
+        if codes is not None:
+            self._decode(slots, completed, codes, pcm)
+            text_ids[slots] = self._core.frames.read_rows(slots)[:, 0]
         ready[completed] = True
         return FrameOutput(pcm=pcm, text_ids=text_ids, ready_mask=ready)
 
@@ -199,36 +205,68 @@ class MoshiEngine:
 
     def _warm_up(self, progress: Callable[[str], None]) -> None:
         """Run every slot through the real path, so that nothing is done for the first time in a call, and say how long a step takes."""
-        sampling = _with_seeds(self.checkpoint.sampling)
-        prompt = self.prepare(None, "")
+        sampling = dataclasses.replace(self.checkpoint.sampling, text_seed=0, audio_seed=0)
+        prompt, slots = self.prepare(None, ""), np.arange(self._num_slots)
         times: dict[int, float] = {}
-        for count in sorted({1, self._num_slots}):
-            batch = FrameBatch(
-                pcm=np.zeros((self._num_slots, self.info.frame_samples), dtype=np.float32),
-                exec_mask=np.arange(self._num_slots) < count,
-                steer_mask=np.zeros(self._num_slots, dtype=np.bool_),
-            )
-            for slot_idx in range(count):
-                self.open(slot_idx, prompt, sampling)
-            ready = np.zeros(self._num_slots, dtype=np.bool_)
-            while not ready[:count].all():
-                ready |= self.step(FrameBatch(pcm=batch.pcm, exec_mask=ready & False, steer_mask=batch.steer_mask)).ready_mask
-            for _ in range(_WARM_UP_FRAMES):
-                started = time.perf_counter()
-                self.step(batch)
-                times[count] = time.perf_counter() - started
-            for slot_idx in range(count):
-                self.close(slot_idx)
+        ready = np.zeros(self._num_slots, dtype=np.bool_)
+        self.open(0, prompt, sampling)
+        ready = self._run(ready, until=1)
+        times[1] = self._time(ready)
+        for slot_idx in slots[1:]:
+            self.open(int(slot_idx), prompt, sampling)
+        ready = self._run(ready, until=self._num_slots)  # the first slot goes on beside the prompts of the others
+        times[self._num_slots] = self._time(ready)
+        for slot_idx in slots:
+            self.close(int(slot_idx))
         frame_ms = 1000 / FRAME_RATE
         said = ", ".join(f"{seconds * 1000:.0f} ms at {count} call{'s' * (count > 1)}" for count, seconds in times.items())
         progress(f"a step takes {said}; a frame lasts {frame_ms:.0f} ms")
         if times[1] * 1000 > frame_ms:
             logger.warning("this machine is too slow for real time: one call takes %.0f ms a frame of %.0f ms", times[1] * 1000, frame_ms)
 
+    def _run(self, ready: NDArray[np.bool_], *, until: int) -> NDArray[np.bool_]:
+        """Step the ready slots on silence until so many are ready."""
+        silence = np.zeros((self._num_slots, self.info.frame_samples), dtype=np.float32)
+        while ready.sum() < until:
+            ready = ready | self.step(FrameBatch(pcm=silence, exec_mask=ready, steer_mask=ready & False)).ready_mask
+        return ready
+
+    def _time(self, ready: NDArray[np.bool_]) -> float:
+        """Seconds of a step of the ready slots: the least of a few."""
+        silence, times = np.zeros((self._num_slots, self.info.frame_samples), dtype=np.float32), []
+        for _ in range(_WARM_UP_FRAMES):
+            started = time.perf_counter()
+            self.step(FrameBatch(pcm=silence, exec_mask=ready, steer_mask=ready & False))
+            times.append(time.perf_counter() - started)
+        return min(times)
+
+    @property
+    def _default_voice(self) -> str | None:
+        """The voice of callers who name none, if the checkpoint has it."""
+        profile = self.checkpoint.profile
+        return profile.default_voice if profile.takes_prompt and profile.default_voice in self._voices else None
+
     def _mask(self, slots: list[int]) -> torch.Tensor:
         mask = torch.zeros(self._num_slots, dtype=torch.bool)
         mask[slots] = True
         return mask
+
+
+def read_codec_config(checkpoint: Checkpoint) -> MimiConfig:
+    """Sizes of a checkpoint's codec.
+
+    Raises:
+        ConfigError: a setting does not fit, also not to the language model.
+    """
+    config = MimiConfig()
+    if checkpoint.mimi_config is not None:
+        try:
+            config = MimiConfig.from_json(json.loads(checkpoint.mimi_config.read_text()))
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{checkpoint.mimi_config}: not readable as JSON ({error})") from error
+    if config.codebook_size != checkpoint.lm.card:
+        raise ConfigError(f"the codec has {config.codebook_size} codes in a codebook, the language model {checkpoint.lm.card}")
+    return config
 
 
 def load_codec(checkpoint: Checkpoint, *, num_slots: int, device: torch.device) -> Mimi:
@@ -237,15 +275,10 @@ def load_codec(checkpoint: Checkpoint, *, num_slots: int, device: torch.device) 
     Raises:
         ConfigError: a tensor or a setting does not fit.
     """
-    config = MimiConfig.from_json(json.loads(checkpoint.mimi_config.read_text())) if checkpoint.mimi_config else MimiConfig()
-    window: Window = checkpoint.profile.name
+    config, window = read_codec_config(checkpoint), checkpoint.profile.name
     if checkpoint.mimi is None:
         return random_mimi(config, num_slots=num_slots, num_codebooks=CODEBOOKS, window=window, device=device)
     return load_mimi(checkpoint.mimi, config, num_slots=num_slots, num_codebooks=CODEBOOKS, window=window, device=device)
-
-
-def _with_seeds(sampling: SamplingOptions) -> SamplingOptions:
-    return dataclasses.replace(sampling, text_seed=0, audio_seed=0)
 
 
 def _tokenizer(checkpoint: Checkpoint) -> sentencepiece.SentencePieceProcessor | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from math import gcd
 from pathlib import Path
 
@@ -18,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gateway.engine.layout import CODEBOOKS, ROW_WIDTH, LMConfig, Profile
+from gateway.engine.layout import ROW_WIDTH, LMConfig, Profile
 from gateway.engine.prompt import RING, Voice, voice_ring
 from gateway.errors import ConfigError
 
@@ -96,11 +97,11 @@ def read_bundle(path: Path, config: LMConfig) -> Voice:
         raise ConfigError(f"{path}: embeddings {shapes[0]} and cache {shapes[1]}, expected {expected}")
     ring = ring[0].to(torch.int64).numpy()
     embeddings = embeddings.reshape(count, config.dim).to(torch.float32).numpy()
-    needed = [*ring[:, count % RING], *ring[2:9, (count + 1) % RING], *ring[10:, (count + 1) % RING]]
-    if not np.isfinite(embeddings).all() or not all(0 <= code <= max(config.card, config.text_card) for code in needed):
+    text, *codes = ring[:, count % RING]
+    codes += [*ring[2:9, (count + 1) % RING], *ring[10:, (count + 1) % RING]]
+    is_legal = 0 <= text <= config.text_initial and 0 <= min(codes) <= max(codes) <= config.audio_initial
+    if not is_legal or not np.isfinite(embeddings).all():
         raise ConfigError(f"{path}: values out of range")
-    if ring[0, count % RING] > config.text_initial or ring[1:, count % RING].max() > config.audio_initial:
-        raise ConfigError(f"{path}: codes out of range")
     return Voice(name=path.stem, embeddings=embeddings, ring=ring)
 
 
@@ -149,7 +150,7 @@ def make_bundle(codes: NDArray[np.int64], config: LMConfig, profile: Profile, em
 def main(argv: list[str] | None = None) -> None:
     """Make a `.pt` bundle from audio: `python -m gateway.engine.voices --model tiny speaker.wav speaker.pt`."""
     from gateway.engine.checkpoint import find_checkpoint
-    from gateway.engine.lm.weights import TensorSource, load_embeddings
+    from gateway.engine.lm.weights import TensorSource, embed_rows, load_embeddings
     from gateway.engine.moshi import load_codec
 
     parser = argparse.ArgumentParser(prog="python -m gateway.engine.voices", description=main.__doc__)
@@ -160,13 +161,12 @@ def main(argv: list[str] | None = None) -> None:
     checkpoint = find_checkpoint(options.model, print)
     assert checkpoint.weights is not None
     config = checkpoint.lm
-    table = torch.empty(2 * CODEBOOKS * (config.card + 1) + config.text_card + 1, config.dim, dtype=torch.bfloat16)
+    table = torch.empty(config.table_rows, config.dim, dtype=torch.bfloat16)
     with TensorSource.open(checkpoint.weights) as source:
         load_embeddings(source, table, config)
-    starts = torch.tensor([2 * CODEBOOKS * (config.card + 1), *(k * (config.card + 1) for k in range(2 * CODEBOOKS))])
     mimi = load_codec(checkpoint, num_slots=1, device=torch.device("cpu"))
     codes = mimi.encode_offline(torch.from_numpy(read_audio(options.audio, mimi.config.sample_rate))).numpy()
-    bundle = make_bundle(codes, config, checkpoint.profile, lambda rows: table[rows + starts].float().sum(dim=1).to(table.dtype))
+    bundle = make_bundle(codes, config, checkpoint.profile, partial(embed_rows, table, torch.tensor(config.table_starts)))
     torch.save(bundle, options.bundle)
     print(f"{options.bundle}: {len(codes)} frames")
 

@@ -194,6 +194,22 @@ def test_a_caller_who_joins_does_not_disturb_the_others(rows: Rows, engine: Engi
     assert same(rows.close(0), expected)
 
 
+def test_callers_who_join_together_take_no_step_from_a_live_one(rows: Rows, engine: Engine) -> None:
+    """Two prompts once used up a step's tokens while a live row had just been paused behind them in vLLM's queue."""
+    frames = speech(engine, 20)
+    expected = solo(rows, frames)
+    rows.open(0)
+    sampling = dataclasses.replace(engine.info.sampling, text_seed=1, audio_seed=1)
+    for slot_idx in (1, 2, 3):
+        engine.open(slot_idx, rows.prompt(engine.info.voices[1], "Your name is Oliver and you like long walks. " * 4), sampling)
+    for frame in frames:
+        rows.step({})
+        rows.step({0: frame})
+    assert same(rows.close(0), expected)
+    for slot_idx in (1, 2, 3):
+        engine.close(slot_idx)
+
+
 def test_a_row_closed_during_its_prompt_leaves_nothing_behind(rows: Rows, engine: Engine) -> None:
     frames = speech(engine, 8)
     expected = solo(rows, frames, slot_idx=1)

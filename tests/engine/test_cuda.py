@@ -7,7 +7,7 @@ from pathlib import Path
 import golden
 import pytest
 import torch
-from lm_reference import GREEDY, PlainTemporal, golden_checkpoint, golden_prompt, golden_table, user_frame
+from lm_reference import GREEDY, PlainTemporal, golden_checkpoint, golden_prompt, golden_setup, golden_table, user_frame
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")]
 
@@ -25,7 +25,8 @@ def test_bf16_logits_follow_float32_under_teacher_forcing(tmp_path: Path, family
     from gateway.engine.vllm.core import LockstepCore
 
     checkpoint = golden_checkpoint(tmp_path, params, family)
-    core = LockstepCore(checkpoint, num_slots=2, max_model_len=4000, kv_cache_dtype="auto", gpu_memory_utilization=0.2, dtype="bfloat16")
+    setup = golden_setup(checkpoint, num_slots=2, dtype="bfloat16")
+    core = LockstepCore(setup, setup.check_memory())
     table = golden_table(f"a4_{family}")
     prompt = golden_prompt(checkpoint)
     core.open(0, prompt, GREEDY)
@@ -38,9 +39,9 @@ def test_bf16_logits_follow_float32_under_teacher_forcing(tmp_path: Path, family
         before = table.get(line - 1, [0] * 9)
         frames = core.frames
         frames._text[0], frames._audio[0, 0] = text, codes[0]
-        frames._audio[0, 1:] = torch.tensor(before[2:], device=core.device)
-        user = torch.tensor([user_frame(line - 1 + first)], device=core.device)
-        frames.set_user(torch.tensor([0], device=core.device), user)
+        frames._audio[0, 1:] = torch.tensor(before[2:], device=frames._device)
+        user = torch.tensor([user_frame(line - 1 + first)], device=frames._device)
+        frames.set_user(torch.tensor([0], device=frames._device), user)
         core.step([0], frozenset())
         rows.append(torch.from_numpy(frames.read_rows([0])[0]))
         logits.append(core._runner.model.compute_logits(core._runner.model.last_hidden)[0].float().cpu())

@@ -8,13 +8,14 @@ from __future__ import annotations
 import dataclasses
 import gc
 from collections.abc import Iterator
+from pathlib import Path
 
 import golden
 import numpy as np
 import psutil
 import pytest
 import torch
-from lm_reference import GREEDY, PERSONA, golden_checkpoint, golden_prompt, golden_table, user_frame
+from lm_reference import GREEDY, PERSONA, golden_checkpoint, golden_prompt, golden_setup, golden_table, user_frame
 
 from gateway.engine.prompt import PromptRows, Voice, build_prompt
 from gateway.errors import ConfigError, EngineError
@@ -36,9 +37,8 @@ def core(family: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[obje
 
     torch.set_num_threads(1)  # as the gateway does for small models on a CPU
     checkpoint = golden_checkpoint(tmp_path_factory.mktemp(family), golden.A4, family)
-    core = LockstepCore(
-        checkpoint, num_slots=NUM_SLOTS, max_model_len=4000, kv_cache_dtype="auto", gpu_memory_utilization=0.3, dtype="float32"
-    )
+    setup = golden_setup(checkpoint, num_slots=NUM_SLOTS, dtype="float32")
+    core = LockstepCore(setup, setup.check_memory())
     yield core
     core.shutdown()
 
@@ -57,7 +57,7 @@ class Calls:
     @torch.inference_mode()
     def step(self, users: dict[int, list[int]], steered: frozenset[int] = frozenset()) -> list[int]:
         """Step the given slots; returns the slots whose prompt was completed."""
-        on = self.core.device
+        on = self.core.frames._device
         if users:
             self.core.frames.set_user(torch.tensor(list(users), device=on), torch.tensor(list(users.values()), device=on))
         slots, completed, codes = self.core.step(list(users), steered)
@@ -128,13 +128,13 @@ def test_prefill_in_one_chunk_equals_prefill_row_by_row(core, family: str) -> No
     calls.step({})
     frames = core.frames
     for position in range(1, len(whole.rows)):
-        row = torch.from_numpy(whole.rows[position]).to(core.device)
+        row = torch.from_numpy(whole.rows[position]).to(frames._device)
         frames._text[1], frames._audio[1] = row[0], row[1:9]
         frames._user_before[1] = row[9:]
         calls.step({1: row[9:].tolist()})
         assert frames.window_rows(1)[-1].tolist() == whole.rows[position].tolist()
     # Position P is forced by the prompt's end, exactly as the chunked prefill does it.
-    frames._audio[1, 1:] = torch.from_numpy(whole.forced[1:]).to(core.device)
+    frames._audio[1, 1:] = torch.from_numpy(whole.forced[1:]).to(frames._device)
     for i in range(40):
         calls.step({0: user_frame(i), 1: user_frame(i)})
     assert calls.close(0)[-39:] == calls.close(1)[-39:]
@@ -260,6 +260,24 @@ def test_all_slots_at_their_full_window_keep_their_blocks(core, family: str) -> 
     held = core._core.scheduler.kv_cache_manager.block_pool
     assert held.num_gpu_blocks - held.get_num_free_blocks() <= NUM_SLOTS * core.setup.blocks_per_slot + 1
     assert len({tuple(map(tuple, calls.close(slot_idx))) for slot_idx in range(NUM_SLOTS)}) == 1
+
+
+def test_a_call_may_be_as_long_as_promised(family: str, tmp_path: Path) -> None:
+    """vLLM ends a request that *reaches* max_model_len, so the engine must ask for one position more."""
+    from gateway.engine.vllm.core import LockstepCore
+
+    if family != "personaplex":
+        pytest.skip("needs a model that takes prompts")
+    setup = golden_setup(golden_checkpoint(tmp_path, golden.A4, family), num_slots=1, dtype="float32")
+    prompt = golden_prompt(setup.checkpoint)
+    core = LockstepCore(dataclasses.replace(setup, max_model_len=len(prompt.rows) + 60 + 1), setup.check_memory())
+    calls = Calls(core)
+    calls.open(0)
+    calls.step({})
+    for i in range(60):
+        calls.step({0: user_frame(i)})
+    assert len(calls.close(0)) == 61
+    core.shutdown()
 
 
 def test_a_slot_that_cannot_run_is_an_engine_error(core, family: str) -> None:

@@ -75,6 +75,11 @@ class MimiConfig:
         return round(self.sample_rate / self.frame_rate / math.prod(self.ratios))
 
     @property
+    def slot_bytes(self) -> int:
+        """Memory of one conversation's streams in float32: nearly all of it is the keys and values of both transformers."""
+        return 2 * self.num_layers * 2 * self.context * self.dimension * 4
+
+    @property
     def head_dim(self) -> int:
         """Channels of one attention head (64)."""
         return self.dimension // self.num_heads

@@ -21,6 +21,7 @@ from gateway.engine.graphs import GraphedCall
 from gateway.engine.layout import CODEBOOKS, ROW_WIDTH, LMConfig, Profile
 from gateway.engine.lm.depth import DepthTransformer
 from gateway.engine.lm.sampling import SamplingRows
+from gateway.engine.lm.weights import embed_rows
 from gateway.engine.prompt import PromptRows
 from protocols.events import SamplingOptions
 
@@ -44,9 +45,7 @@ class LockstepFrames:
         self._device = device = embeddings.device
         rows = num_slots + 1
         whole: Any = {"device": device, "dtype": torch.int64}
-        # Start of each stream's table inside the stacked one: 16 codebooks first, text last.
-        starts = [2 * CODEBOOKS * (config.card + 1), *(k * (config.card + 1) for k in range(2 * CODEBOOKS))]
-        self._starts = torch.tensor(starts, **whole)
+        self._starts = torch.tensor(config.table_starts, **whole)
         self._text = torch.zeros(rows, **whole)  # token of the position to be read next
         self._audio = torch.zeros(rows, CODEBOOKS, **whole)  # the assistant's codes of that position
         self._user = torch.zeros(rows, CODEBOOKS, **whole)  # the user's codes of this step
@@ -99,8 +98,8 @@ class LockstepFrames:
         self._user[slots] = codes
 
     def embed_rows(self, rows: Tensor) -> Tensor:
-        """Input embeddings [N, dim] of int64 [N, ROW_WIDTH] rows: the sum of 17 embeddings, one gather, summed in float32."""
-        return self._table[rows + self._starts].sum(dim=1, dtype=torch.float32).to(self._table.dtype)
+        """Input embeddings [N, dim] of int64 [N, ROW_WIDTH] rows."""
+        return embed_rows(self._table, self._starts, rows)
 
     def embed(self, chunks: Sequence[Chunk], target: Tensor) -> None:
         """Write the input embeddings of a step into `target` [sum of counts, dim], in the order of `chunks`."""

@@ -15,7 +15,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from gateway.engine.layout import CODEBOOKS, LMConfig
+from gateway.engine.layout import LMConfig
 from gateway.errors import ConfigError
 
 
@@ -82,11 +82,25 @@ class TensorSource:
 
 
 def load_embeddings(source: TensorSource, table: Tensor, config: LMConfig) -> None:
-    """Fill the stacked table [2 * CODEBOOKS * (card + 1) + text_card + 1, dim]: codebook tables first, text last."""
-    height = config.card + 1
-    for k in range(2 * CODEBOOKS):
-        source.read(table[k * height : (k + 1) * height], f"emb.{k}.weight")
-    source.read(table[2 * CODEBOOKS * height :], "text_emb.weight")
+    """Fill the stacked table [config.table_rows, dim]."""
+    text_start, *starts = config.table_starts
+    for k, start in enumerate(starts):
+        source.read(table[start : start + config.card + 1], f"emb.{k}.weight")
+    source.read(table[text_start:], "text_emb.weight")
+
+
+def embed_rows(table: Tensor, starts: Tensor, rows: Tensor) -> Tensor:
+    """Sum of the 17 embeddings of each row: one gather from the stacked table, added up in float32.
+
+    Args:
+        table: [config.table_rows, dim].
+        starts: int64 [ROW_WIDTH], config.table_starts.
+        rows: int64 [N, ROW_WIDTH].
+
+    Returns:
+        [N, dim] in the table's dtype.
+    """
+    return table[rows + starts].sum(dim=1, dtype=torch.float32).to(table.dtype)
 
 
 def load_temporal_layer(source: TensorSource, layer: int, parts: dict[str, Tensor]) -> None:

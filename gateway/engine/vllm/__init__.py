@@ -2,6 +2,7 @@
 
 import logging
 import os
+import warnings
 
 # In-process engine, classic runner (the newer one needs a Triton that PyPI does not have for CPUs), no telemetry, no address look-up.
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
@@ -14,3 +15,6 @@ os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")  # its kernels are com
 
 if not logging.getLogger().isEnabledFor(logging.DEBUG):
     logging.getLogger("vllm").setLevel(logging.ERROR)  # a dozen start-up warnings about features that this engine does not use
+
+# Deprecations among vLLM's own dependencies say nothing to a user of this gateway.
+warnings.filterwarnings("ignore", module=r"(vllm|torch|triton|transformers)(\.|$)")

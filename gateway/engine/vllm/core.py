@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gateway.engine.checkpoint import Checkpoint
 from gateway.engine.lm.frames import LockstepFrames
 from gateway.engine.prompt import PromptRows
 from gateway.engine.vllm.setup import CoreSetup, batch_buckets
@@ -28,38 +27,23 @@ _PLACEHOLDER = 7  # token id of every prompt row as vLLM sees it; the rows are o
 class LockstepCore:
     """vLLM under the lockstep scheduler and runner."""
 
-    def __init__(
-        self,
-        checkpoint: Checkpoint,
-        *,
-        num_slots: int,
-        max_model_len: int,
-        kv_cache_dtype: str,
-        gpu_memory_utilization: float,
-        dtype: str | None = None,
-        progress: Callable[[str], None] = lambda line: None,
-    ) -> None:
-        """Load the model and allocate its KV cache; the arguments are CoreSetup's, `dtype` None is bfloat16 on CUDA and float32 on a CPU.
+    def __init__(self, setup: CoreSetup, fits: int | None, progress: Callable[[str], None] = lambda line: None) -> None:
+        """Load the model and allocate its KV cache.
+
+        Args:
+            setup: what to load and for how many.
+            fits: what `setup.check_memory` returned.
+            progress: takes lines for people.
 
         Raises:
             ConfigError: the checkpoint is broken, or the memory does not hold `num_slots` full windows; says how many fit.
         """
-        is_cuda = torch.cuda.is_available()
-        self.setup = CoreSetup(
-            checkpoint=checkpoint,
-            num_slots=num_slots,
-            max_model_len=max_model_len,
-            kv_cache_dtype=kv_cache_dtype,
-            gpu_memory_utilization=gpu_memory_utilization,
-            dtype=dtype or ("bfloat16" if is_cuda else "float32"),
-            is_cuda=is_cuda,
-        )
-        self.checkpoint = checkpoint
+        self.setup = setup
+        self.checkpoint = checkpoint = setup.checkpoint
         self._requests: dict[int, str] = {}
         self._prefilling: set[int] = set()
         self._num_opened = 0
         self._hits = 0
-        fits = self.setup.check_memory()
         progress("loading the language model")
         self._core = self._make_core()
         self._runner = self._core.model_executor.driver_worker.worker.model_runner
@@ -71,8 +55,8 @@ class LockstepCore:
             self.setup.check_slots(fits)
         self.slots_that_fit = fits
         model = self._runner.model
-        self.frames = LockstepFrames(checkpoint.lm, checkpoint.profile, model.embeddings.data, model.depth, num_slots=num_slots)
-        self.frames.warm_up(batch_buckets(num_slots))
+        self.frames = LockstepFrames(checkpoint.lm, checkpoint.profile, model.embeddings.data, model.depth, num_slots=setup.num_slots)
+        self.frames.warm_up(batch_buckets(setup.num_slots))
         self._runner.frames = self.frames
 
     def _make_core(self) -> Any:
@@ -85,11 +69,6 @@ class LockstepCore:
                 return EngineCore(config, Executor.get_class(config), log_stats=True)
             except (ValueError, torch.OutOfMemoryError) as error:  # vLLM's words for memory that does not suffice
                 raise ConfigError(f"vLLM cannot start: {error}") from error
-
-    @property
-    def device(self) -> torch.device:
-        """Where the model runs."""
-        return self._runner.device
 
     @property
     def prefix_cache_hits(self) -> int:

@@ -21,7 +21,7 @@ from vllm.model_executor.model_loader import register_model_loader
 from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 
 from gateway.engine.checkpoint import Checkpoint
-from gateway.engine.layout import CODEBOOKS, LMConfig
+from gateway.engine.layout import LMConfig
 from gateway.engine.lm.depth import RMS_EPS, DepthTransformer
 from gateway.engine.lm.weights import TensorSource, load_embeddings, load_temporal_layer, randomise
 
@@ -101,8 +101,7 @@ class DuplexTemporalModel(nn.Module):
         checkpoint: Checkpoint = vllm_config.additional_config["checkpoint"]
         self.checkpoint = checkpoint
         config = self.config = checkpoint.lm
-        height = 2 * CODEBOOKS * (config.card + 1) + config.text_card + 1
-        self.embeddings = nn.Parameter(torch.empty(height, config.dim), requires_grad=False)
+        self.embeddings = nn.Parameter(torch.empty(config.table_rows, config.dim), requires_grad=False)
         self.layers = nn.ModuleList(
             TemporalLayer(config, checkpoint.profile.window, vllm_config, f"{prefix}layers.{index}") for index in range(config.num_layers)
         )

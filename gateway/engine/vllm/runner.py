@@ -7,6 +7,7 @@ captures (`frames` is None) everything is vLLM's own. vLLM's newer runner offers
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 import torch
@@ -26,6 +27,17 @@ class LockstepRunner:
     steered: frozenset[int] = frozenset()  # slots forced to silence in this step
     finished: list[tuple[list[int], Tensor]]  # slots advanced in this step with their codec codes [N, CODEBOOKS]
     _chunks: list[Chunk]
+
+    def _update_states(self, scheduler_output: Any) -> Any:
+        # A call that skips a step leaves vLLM's batch, and on its return all its tokens are copied in: from an array that is a block copy,
+        # from vLLM's list it would take milliseconds after an hour.
+        result = super()._update_states(scheduler_output)  # type: ignore[misc]
+        for request in scheduler_output.scheduled_new_reqs:
+            tokens: array[int] = array("i")
+            self.requests[request.req_id].output_token_ids = tokens  # type: ignore[attr-defined]
+            batch = self.input_batch  # type: ignore[attr-defined]
+            batch.req_output_token_ids[batch.req_id_to_index[request.req_id]] = tokens
+        return result
 
     def _preprocess(self, scheduler_output: Any, num_input_tokens: int, intermediate_tensors: Any = None) -> Any:
         result = super()._preprocess(scheduler_output, num_input_tokens, intermediate_tensors)  # type: ignore[misc]

@@ -38,6 +38,7 @@ class CoreSetup:
         kv_cache_dtype: "auto" or one of vLLM's, e.g. "fp8".
         gpu_memory_utilization: share of the GPU's memory that vLLM may take for weights and KV.
         dtype: run dtype by torch's name.
+        slot_bytes: memory of one slot outside vLLM, the codec's streams.
     """
 
     checkpoint: Checkpoint
@@ -47,6 +48,7 @@ class CoreSetup:
     gpu_memory_utilization: float
     dtype: str
     is_cuda: bool
+    slot_bytes: int
 
     @property
     def block_size(self) -> int:
@@ -94,13 +96,13 @@ class CoreSetup:
         """
         if self.is_cuda:
             free, total = torch.cuda.mem_get_info()
-            room = min(free, int(total * self.gpu_memory_utilization)) - self.weight_bytes
+            room = min(free - self.num_slots * self.slot_bytes, int(total * self.gpu_memory_utilization)) - self.weight_bytes
             where = f"the GPU has {free / 2**30:.1f} of {total / 2**30:.1f} GiB free"
         else:
             import psutil
 
             free = psutil.virtual_memory().available
-            room = int(free * CPU_MEMORY_SHARE) - self.weight_bytes
+            room = int(free * CPU_MEMORY_SHARE) - self.weight_bytes - self.num_slots * self.slot_bytes
             where = f"this machine has {free / 2**30:.1f} GiB free"
         fits = self.slots_that_fit(room)
         if fits < 1:
@@ -199,8 +201,7 @@ class CoreSetup:
 
 def num_parameters(lm: LMConfig) -> int:
     """Parameters that are loaded: all but depth steps 8 and up."""
-    tables = 2 * CODEBOOKS * (lm.card + 1) + lm.text_card + 1
-    temporal = lm.num_layers * (4 * lm.dim**2 + 3 * lm.hidden * lm.dim + 2 * lm.dim) + (tables + lm.text_card + 1) * lm.dim
+    temporal = lm.num_layers * (4 * lm.dim**2 + 3 * lm.hidden * lm.dim + 2 * lm.dim) + (lm.table_rows + lm.text_card + 1) * lm.dim
     layer = CODEBOOKS * (4 * lm.depth_dim**2 + 3 * lm.depth_hidden * lm.depth_dim) + 2 * lm.depth_dim
     edges = CODEBOOKS * (lm.dim + lm.card) + (CODEBOOKS - 1) * (lm.card + 1) + lm.text_card + 1
     return temporal + lm.depth_num_layers * layer + edges * lm.depth_dim
