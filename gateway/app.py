@@ -22,9 +22,9 @@ import gateway
 from gateway.config import Config
 from gateway.engine.base import Engine
 from gateway.errors import ConfigError
+from gateway.limits import SessionSettings
 from gateway.manager import AdmissionSettings, SessionManager
 from gateway.metrics import Metrics
-from gateway.session import SessionSettings
 from gateway.slots import SlotTable
 from gateway.ticker import Ticker, TickerState
 from gateway.transport import ws

@@ -3,6 +3,13 @@
 Four cursors in milliseconds of media time since the first output sample, and the words by the time they belong to. The one rule:
 generated_ms >= sent_ms >= played_ms >= committed_ms, and each only ever rises. An acknowledgement that is late, doubled or out of order
 changes nothing; one that claims more than was sent counts as what was sent. Pure: no clock, no asyncio. Thread: any, one at a time.
+
+Media time counts every frame that the model made. A client cannot: it never saw those that were dropped, after a barge-in or because it
+read too slowly. So it acknowledges a place in the audio that was *sent* to it, and the gaps between what was sent lead from there to media
+time. What it got and threw away itself counts as passed.
+
+    media      [0, 240)  dropped [240, 400)  [400, 560)
+    delivered  [0, 240)                      [240, 400)      played 320 is 480 of media time; played 240 is 240
 """
 
 from __future__ import annotations
@@ -10,6 +17,7 @@ from __future__ import annotations
 from collections import deque
 
 MAX_TEXTS = 8192  # words that wait for an acknowledgement; wires that never acknowledge would otherwise collect a call's whole text
+MAX_GAPS = 1024  # likewise; what is acknowledged from before the oldest of them counts as too little, never as too much
 
 
 class PlaybackLedger:
@@ -18,7 +26,7 @@ class PlaybackLedger:
     Attributes:
         generated_ms: end of the last frame that the model produced.
         sent_ms: end of the last frame that was handed to the wire.
-        played_ms: what the client says its listener has heard.
+        played_ms: what the client says its listener has heard, in media time.
         committed_ms: what has entered the transcript.
     """
 
@@ -27,22 +35,33 @@ class PlaybackLedger:
         self.sent_ms = 0
         self.played_ms = 0
         self.committed_ms = 0
+        self._delivered_ms = 0  # sent_ms without the gaps
+        self._skipped_ms = 0  # gaps before the last acknowledgement
+        self._gaps: deque[tuple[int, int]] = deque(maxlen=MAX_GAPS)  # (place in what was delivered, gaps up to and with this one in ms)
         self._texts: deque[tuple[int, str]] = deque(maxlen=MAX_TEXTS)  # (end of its frame in ms, text), times never fall
 
     def generate(self, end_ms: int) -> None:
         """Record that audio up to `end_ms` exists."""
         self.generated_ms = max(self.generated_ms, end_ms)
 
-    def send(self, end_ms: int) -> None:
-        """Record that audio up to `end_ms` went to the wire."""
-        self.sent_ms = max(self.sent_ms, min(end_ms, self.generated_ms))
+    def send(self, start_ms: int, end_ms: int) -> None:
+        """Record that the audio [start_ms, end_ms) went to the wire, and that what lies between it and the audio before never will."""
+        start_ms, end_ms = max(start_ms, self.sent_ms), min(end_ms, self.generated_ms)
+        if start_ms >= end_ms:
+            return
+        if start_ms > self.sent_ms:
+            self._gaps.append((self._delivered_ms, start_ms - self._delivered_ms))
+        self._delivered_ms += end_ms - start_ms
+        self.sent_ms = end_ms
 
-    def play(self, played_ms: int) -> None:
-        """Take a client's acknowledgement."""
-        self.played_ms = max(self.played_ms, min(played_ms, self.sent_ms))
+    def play(self, delivered_ms: int) -> None:
+        """Take a client's acknowledgement: so much of the audio that was sent to it has been heard."""
+        while self._gaps and self._gaps[0][0] < delivered_ms:
+            self._skipped_ms = self._gaps.popleft()[1]
+        self.played_ms = max(self.played_ms, min(delivered_ms + self._skipped_ms, self.sent_ms))
 
     def add_text(self, end_ms: int, text: str) -> None:
-        """Record text that belongs to the frame ending at `end_ms`."""
+        """Record text that was sent and belongs to the frame ending at `end_ms`."""
         self._texts.append((end_ms, text))
 
     def cut(self) -> None:
@@ -50,14 +69,10 @@ class PlaybackLedger:
         while self._texts and self._texts[-1][0] > self.played_ms:
             self._texts.pop()
 
-    def heard_text(self) -> str:
-        """Text of the frames that were played to their end and are not committed yet."""
-        return "".join(text for end_ms, text in self._texts if end_ms <= self.played_ms)
-
     def commit(self) -> str:
-        """Move the heard text into the transcript: return it and forget it."""
-        heard = self.heard_text()
+        """Move the text of the frames that were played to their end into the transcript: return it and forget it."""
+        heard: list[str] = []
         while self._texts and self._texts[0][0] <= self.played_ms:
-            self._texts.popleft()
+            heard.append(self._texts.popleft()[1])
         self.committed_ms = self.played_ms
-        return heard
+        return "".join(heard)

@@ -15,11 +15,12 @@ import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from gateway.errors import NoFreeSlot, SessionGone
+from gateway.errors import NoFreeSlot
+from gateway.limits import SessionSettings
 from gateway.metrics import Direction, DropReason, Metrics
-from gateway.session import Session, SessionSettings
+from gateway.session import Session
 from gateway.slots import Occupant, Scattered, SlotState, SlotTable
 from gateway.ticker import Ticker, TickerState
 from protocols.errors import ErrorKind
@@ -96,8 +97,12 @@ class SessionManager:
 
     # Public
 
-    def open_session(self, protocol: str) -> Session:
-        """Make a session for a new connection. It holds nothing until it is pushed an Open; `close` it in any case. Thread: loop."""
+    def open_session(self, protocol: str, faults: Callable[[], Mapping[str, int]] = dict) -> Session:
+        """Make a session for a new connection. It holds nothing until it is pushed an Open; `close` it in any case. Thread: loop.
+
+        Args:
+            faults: what the wire could not use, by name; asked when the session ends, for its line in the log.
+        """
         session = Session(
             secrets.token_hex(8),
             protocol,
@@ -107,22 +112,12 @@ class SessionManager:
             clock=self._clock,
             admit=self._admit,
             on_end=self._on_end,
+            faults=faults,
         )
         self._sessions[session.session_id] = session
         self._is_empty.clear()
         if self._sweep is None:
             self._sweep = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep_and_rearm)
-        return session
-
-    def get(self, session_id: str) -> Session:
-        """Look a session up.
-
-        Raises:
-            SessionGone: it has ended, or never was.
-        """
-        session = self._sessions.get(session_id)
-        if session is None:
-            raise SessionGone("no such session")
         return session
 
     @property
@@ -164,7 +159,7 @@ class SessionManager:
             self._end_all(_SHUTDOWN)
 
     def sweep(self) -> None:
-        """End the sessions whose callers have been silent for too long, and look at the queue. Thread: loop."""
+        """End the sessions whose time is up, for whatever reason, and look at the queue. Thread: loop."""
         now = self._clock()
         for session in tuple(self._sessions.values()):
             session.expire(now)

@@ -1,7 +1,7 @@
 """What waits to be sent to one caller: a bounded queue of ServerEvents.
 
-A live caller that does not read loses its oldest audio, before anything is encoded; text and control events are never dropped, so a
-caller that reads nothing at all is `is_flooded` after a while and must be ended. A script's audio is never dropped: its slot is stepped
+A live caller that does not read loses its oldest audio, and the words of it, before anything is encoded; control events are never
+dropped, so a caller that reads nothing at all is `is_flooded` after a while and must be ended. A script's audio is never dropped: its slot is stepped
 only while there is room here. The one rule: nothing follows an Ended or a Failed. Thread: loop.
 """
 
@@ -11,9 +11,9 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from protocols.events import AudioOut, Ended, Failed, ServerEvent
+from protocols.events import AudioOut, Ended, Failed, ServerEvent, TextDelta
 
-MAX_EVENTS = 1024  # text and control events of several minutes; a peer so far behind does not read
+MAX_EVENTS = 1024  # far more than any reader lets wait; a peer so far behind does not read
 
 
 class Outbox:
@@ -47,14 +47,19 @@ class Outbox:
         if self.max_audio is None or self._num_audio <= self.max_audio:
             return 0
         oldest = next(at for at, waiting in enumerate(self._events) if isinstance(waiting, AudioOut))
+        frame_idx = self._events[oldest].frame_idx  # type: ignore[union-attr]
         del self._events[oldest]
+        if oldest < len(self._events):
+            words = self._events[oldest]  # text follows the audio of its frame
+            if isinstance(words, TextDelta) and words.frame_idx == frame_idx:
+                del self._events[oldest]
         self._num_audio -= 1
         return 1
 
-    def purge_audio(self) -> int:
-        """Drop all audio that waits (its epoch is over); return the number of frames."""
+    def purge_output(self) -> int:
+        """Drop the audio and the text that wait (their epoch is over); return the number of audio frames."""
         num_dropped = self._num_audio
-        self._events = deque(event for event in self._events if not isinstance(event, AudioOut))
+        self._events = deque(event for event in self._events if not isinstance(event, AudioOut | TextDelta))
         self._num_audio = 0
         return num_dropped
 

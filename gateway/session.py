@@ -8,16 +8,16 @@ exactly once, so no cancellation, at whatever await, can leak one. Who may do wh
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import assert_never
 
 from gateway.engine.base import Engine, Prompt
 from gateway.errors import GatewayError, SessionGone
 from gateway.ledger import PlaybackLedger
+from gateway.limits import Limits, SessionSettings
 from gateway.logs import SessionAdapter
 from gateway.metrics import Direction, DropReason, Metrics, outcome_of
 from gateway.outbox import EventStream, Outbox
@@ -53,15 +53,6 @@ DROP_WARNING_S = 10.0  # at most one Warned and one log line about dropped frame
 HUNG_UP = Ended(reason=EndReason.CALLER)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class SessionSettings:
-    """Limits of every session."""
-
-    idle_s: float = 60.0  # seconds without audio from the caller after which the call ends
-    max_call_s: float | None = None  # media seconds of a call, after Ready; None leaves it to the engine
-    warn_s: float = 10.0  # media seconds before the limit at which the caller is told
-
-
 class Session:
     """One call. Made by `SessionManager.open_session`.
 
@@ -69,7 +60,7 @@ class Session:
         session_id, protocol: unguessable name of the call; name of the wire.
         state: where the call is in its life; see `state.py`.
         pacing: who keeps the time; known from Open on.
-        slot_idx, epoch: the slot it holds (None before and after) and its epoch; audio stamped with an older one is never sent.
+        slot_idx, epoch: the slot it holds (None before and after) and its epoch; output stamped with an older one is never sent.
         ledger: how much audio was made, sent and heard.
         opened_s: clock at Open (before that, at creation).
         frames_in, frames_out: frames accepted for the model, frames it answered.
@@ -87,6 +78,7 @@ class Session:
         clock: Callable[[], float],
         admit: Callable[[Session, Open], Awaitable[None]],
         on_end: Callable[[Session], None],
+        faults: Callable[[], Mapping[str, int]],
     ) -> None:
         self.session_id = session_id
         self.protocol = protocol
@@ -100,24 +92,23 @@ class Session:
         self.frames_out = 0
         self.dropped: Counter[tuple[Direction, DropReason]] = Counter()
         self._slots = slots
-        self._settings = settings
         self._metrics = metrics
         self._clock = clock
         self._admit = admit
         self._on_end = on_end
+        self._faults = faults
         self._admission: asyncio.Task[None] | None = None
         self._outbox = Outbox(slots.outbox_frames)
         self._may_go_on = asyncio.Event()  # wakes a push that waits for the slot or for room in its inbox
-        self._engine: Engine | None = None  # this and the next four are set by arm
+        self._engine: Engine | None = None  # this and the next two are set by arm
         self._assembler: FrameAssembler | None = None
         self._ready: Ready | None = None  # what Ready will say
-        self._limit_frames = 0
-        self._warn_frames = 0  # frames_out at which the coming limit is announced; 0: never
+        self._limits = Limits(settings, self.opened_s)
         self._text = TextAssembler()
-        self._early_samples = 0  # of live audio before the frame size was known
+        self._text_epoch = 0  # of the last frame whose text was sent
+        self._early_samples = 0  # of live audio before Ready
         self._pending = 0  # frames in the inbox or in the engine: accepted, not dropped, not answered
         self._claimed_s = 0.0
-        self._last_audio_s = self.opened_s
         self._last_warning_s = -math.inf
         self._log = SessionAdapter(logger, session_id, protocol)
 
@@ -180,16 +171,10 @@ class Session:
         """Hand the prompt to the engine; `sampling` has every field set, `max_frames` is the caller's own limit."""
         assert self.slot_idx is not None  # the manager claims before it arms
         info = engine.info
-        frame_s = info.frame_samples / info.sample_rate
-        max_call_s = self._settings.max_call_s
-        server_limit = info.max_frames if max_call_s is None else max(1, int(max_call_s / frame_s))
-        self._limit_frames = min(info.max_frames, server_limit, max_frames or info.max_frames)
-        self._warn_frames = max(0, self._limit_frames - math.ceil(self._settings.warn_s / frame_s))
         self._engine = engine
-        self._drop(Direction.IN, DropReason.NOT_READY, self._early_samples // info.frame_samples)
         self._assembler = FrameAssembler(info.frame_samples)
         self._ready = Ready(session_id=self.session_id, voice_prompt=prompt.voice_prompt, sampling=sampling, model=info.model)
-        self._slots.arm(self.slot_idx, self, prompt, sampling, max_frames=self._limit_frames)
+        self._slots.arm(self.slot_idx, self, prompt, sampling, max_frames=self._limits.arm(info, max_frames))
         self._may_go_on.set()
 
     def tell(self, event: ServerEvent) -> None:
@@ -204,17 +189,16 @@ class Session:
             self.end(Failed(kind=ErrorKind.SLOW_READER, detail="too many messages wait for you"))
 
     def expire(self, now: float) -> None:
-        """End the session if its caller has been silent for too long."""
-        is_waiting = self.state in (SessionState.QUEUED, SessionState.PREFILL)  # for us, not for the caller
-        if not is_waiting and now - self._last_audio_s > self._settings.idle_s:
-            self.end(Failed(kind=ErrorKind.IDLE, detail=f"no audio for {self._settings.idle_s:g} s"))
+        """End the session if its caller has been silent, or has held its slot, for too long."""
+        self._obey(self._limits.check_time(now))
 
     def end(self, last: Ended | Failed) -> None:
         """Give everything back and say the last word. The second and later calls do nothing."""
         if self.state is SessionState.CLOSED:
             return
         self._move(SessionEvent.END)
-        if tail := self._text.flush():
+        self._count_early()
+        if (tail := self._text.flush()) and self._text_epoch == self.epoch:
             self._outbox.put(TextDelta(text=tail, frame_idx=self.frames_out - 1, epoch=self.epoch))
         if self._admission is not None:
             self._admission.cancel()  # often this very task, about to return; then it does no harm
@@ -234,13 +218,11 @@ class Session:
         if self.state is SessionState.CLOSED:
             return
         assert self._ready is not None
-        assert self._engine is not None
         self._move(SessionEvent.READY)
         now = self._clock()
         self._metrics.prefill_seconds.observe(now - self._claimed_s)
-        self._last_audio_s = now
-        if self.pacing is Pacing.LIVE:
-            self._assembler = FrameAssembler(self._engine.info.frame_samples)  # half a frame from before Ready is stale too
+        self._limits.ready(now)
+        self._count_early()
         self.tell(self._ready)
 
     def on_answer(self, answer: Answer) -> None:
@@ -254,25 +236,27 @@ class Session:
         self.frames_out += 1
         end_ms = self._end_ms(frame_idx, self._engine.info.frame_samples if answer.pcm is None else answer.pcm.size)
         self.ledger.generate(end_ms)
+        text = self._text.push(self._engine.piece(answer.text_id))  # of a dropped frame too: the next may end its character
         if answer.pcm is None or answer.epoch != self.epoch:  # the epoch may have moved on since scatter looked
             self._drop(Direction.OUT, DropReason.BARGE_IN)
             self._grant(1)
         else:
             if frame_idx == 0:
                 self._metrics.first_audio_seconds.observe(self._clock() - self.opened_s)
+            self._text_epoch = answer.epoch
             self.tell(AudioOut(pcm=answer.pcm, frame_idx=frame_idx, epoch=answer.epoch))
-        self._emit_text(self._text.push(self._engine.piece(answer.text_id)), frame_idx, answer.epoch)
+            if text:
+                self.tell(TextDelta(text=text, frame_idx=frame_idx, epoch=answer.epoch))
         if self.state is SessionState.DRAINING and self._pending == 0:
             self.end(Ended(reason=EndReason.FINISHED))
-        elif self.frames_out >= self._limit_frames:
-            self.end(Ended(reason=EndReason.LIMIT, detail="the call reached its length limit"))
-        elif self.frames_out == self._warn_frames:
-            self.tell(Warned(detail=f"this call ends in {self._settings.warn_s:g} seconds"))
+        else:
+            self._obey(self._limits.check_frames(self.frames_out))
 
     # Private: input
 
     def _open(self, event: Open) -> None:
         self._move(SessionEvent.OPEN)
+        self._limits.open()
         self.pacing = event.pacing
         self.opened_s = self._clock()
         if event.pacing is Pacing.SCRIPT:
@@ -295,19 +279,20 @@ class Session:
             self.end(Failed(kind=ErrorKind.INTERNAL, detail="internal error"))
 
     async def _push_audio(self, event: AudioIn) -> None:
-        if event.pcm.size:
-            self._last_audio_s = self._clock()
         if self.state is SessionState.DRAINING:
             self._drop(Direction.IN, DropReason.AFTER_END)
             return
-        if self.pacing is Pacing.SCRIPT:
-            while self._assembler is None:
-                await self._wait_to_go_on()
-        if self._assembler is None:
-            self._early_samples += event.pcm.size  # spec 3.2: audio before Ready is dropped
+        if self.pacing is Pacing.LIVE and self.state is not SessionState.LIVE:
+            self._early_samples += event.pcm.size  # specs/moshi-protocol.md 3.2: live audio before Ready is dropped
             return
-        for pcm in self._assembler.push(event.pcm):
-            await self._push_frame(InFrame(pcm, pcm.size))
+        while self._assembler is None:
+            await self._wait_to_go_on()
+        pcm = event.pcm
+        if self.pacing is Pacing.LIVE:  # what the inbox would drop at once is not even cut into frames: one message may hold minutes
+            pcm, num_dropped = self._assembler.skip(pcm, self._slots.inbox_frames)
+            self._drop_backlog(num_dropped)
+        for frame in self._assembler.push(pcm):
+            await self._push_frame(InFrame(frame, frame.size))
 
     async def _push_end(self) -> None:
         tail = None if self._assembler is None else self._assembler.flush()
@@ -319,17 +304,13 @@ class Session:
 
     async def _push_frame(self, frame: InFrame) -> None:
         self._raise_if_closed()
-        if self.pacing is Pacing.LIVE and self.state is not SessionState.LIVE:
-            self._drop(Direction.IN, DropReason.NOT_READY)
-            return
         assert self.slot_idx is not None
         while (result := self._slots.push_frame(self.slot_idx, self, frame, self._clock())) is PushResult.FULL:
             await self._wait_to_go_on()
         self.frames_in += 1
-        self._last_audio_s = self._clock()
+        self._limits.hear(self._clock())
         if result is PushResult.DROPPED_OLDEST:
-            self._drop(Direction.IN, DropReason.BACKLOG)
-            self._warn_dropped("audio was dropped: more arrives than the server can take")
+            self._drop_backlog(1)
         else:
             self._pending += 1
 
@@ -343,25 +324,23 @@ class Session:
         if self.slot_idx is None:
             return
         self.epoch = self._slots.cut(self.slot_idx, self, steer_frames=steer_frames)
-        num_dropped = self._outbox.purge_audio()
+        num_dropped = self._outbox.purge_output()
         self._drop(Direction.OUT, DropReason.BARGE_IN, num_dropped)
         self._grant(num_dropped)
         self.ledger.cut()
 
     # Private: output
 
-    def _emit_text(self, text: str, frame_idx: int, epoch: int) -> None:
-        if text and self._engine is not None:
-            self.ledger.add_text(self._end_ms(frame_idx, self._engine.info.frame_samples), text)
-            self.tell(TextDelta(text=text, frame_idx=frame_idx, epoch=epoch))
-
     def _taken(self, event: ServerEvent) -> None:
         """The reader has taken an event: it counts as sent."""
         if isinstance(event, AudioOut):
-            self.ledger.send(self._end_ms(event.frame_idx, event.pcm.size))
+            self.ledger.send(self._end_ms(event.frame_idx, 0), self._end_ms(event.frame_idx, event.pcm.size))
             self._grant(1)
             if self.state is SessionState.DRAINING:
-                self._last_audio_s = self._clock()  # a long answer that is being read is not an idle call
+                self._limits.hear(self._clock())  # a long answer that is being read is not an idle call
+        elif isinstance(event, TextDelta):
+            assert self._engine is not None
+            self.ledger.add_text(self._end_ms(event.frame_idx, self._engine.info.frame_samples), event.text)
 
     def _end_ms(self, frame_idx: int, num_samples: int) -> int:
         assert self._engine is not None
@@ -369,6 +348,13 @@ class Session:
         return (frame_idx * info.frame_samples + num_samples) * 1000 // info.sample_rate
 
     # Private: bookkeeping
+
+    def _obey(self, due: Ended | Failed | Warned | None) -> None:
+        match due:
+            case Ended() | Failed():
+                self.end(due)
+            case Warned():
+                self.tell(due)
 
     def _move(self, event: SessionEvent) -> None:
         self.state = next_state(self.state, event)
@@ -386,6 +372,16 @@ class Session:
             self.dropped[direction, reason] += num_frames
             self._metrics.count_dropped(direction, reason, num_frames)
 
+    def _drop_backlog(self, num_frames: int) -> None:
+        if num_frames:
+            self._drop(Direction.IN, DropReason.BACKLOG, num_frames)
+            self._warn_dropped("audio was dropped: more arrives than the server can take")
+
+    def _count_early(self) -> None:
+        if self._engine is not None:  # or nobody knows what a frame is
+            num_frames, self._early_samples = self._early_samples // self._engine.info.frame_samples, 0
+            self._drop(Direction.IN, DropReason.NOT_READY, num_frames)
+
     def _warn_dropped(self, detail: str) -> None:
         now = self._clock()
         if now - self._last_warning_s >= DROP_WARNING_S:
@@ -395,5 +391,6 @@ class Session:
 
     def _log_end(self, last: Ended | Failed) -> None:
         dropped = ", ".join(f"{count} {way.value} {reason.value}" for (way, reason), count in self.dropped.items()) or "none"
-        facts = (outcome_of(last).value, self._clock() - self.opened_s, self.frames_in, self.frames_out, dropped)
-        self._log.info("closed: %s, %.1f s, frames in %d, out %d, dropped %s", *facts)
+        faults = "".join(f", {count} {name}" for name, count in self._faults().items())
+        facts = (outcome_of(last).value, self._clock() - self.opened_s, self.frames_in, self.frames_out, dropped, faults)
+        self._log.info("closed: %s, %.1f s, frames in %d, out %d, dropped %s%s", *facts)

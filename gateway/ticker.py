@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 
 from gateway.engine.base import Engine
-from gateway.errors import ConfigError
+from gateway.errors import ConfigError, EngineError
 from gateway.metrics import Metrics
 from gateway.slots import Scattered, SlotState, SlotTable
 
@@ -188,6 +188,10 @@ class Ticker:
             self.state = TickerState.STOPPED
         except Exception as error:
             self._fail(error)
+        except BaseException as error:  # SystemExit of a library, say: a thread that dies of it says nothing, and callers wait for ever
+            failure = EngineError(f"the tick thread was ended by {type(error).__name__}")
+            failure.__cause__ = error
+            self._fail(failure)
 
     def _wait(self) -> bool:
         """Sleep until a tick is worth its while; return False when the thread should end."""

@@ -1,8 +1,8 @@
 """Ogg-Opus streams: OggOpusReader (bytes to PCM) and OggOpusWriter (PCM to bytes). The only importer of opuslib.
 
 libopus runs through ctypes, which frees the GIL for each call. No WebSocket and no message tag lives here. The rule: the reader takes bytes
-from strangers, so every loop over them is bounded (pages, packets, PCM and errors per message), and libopus alone judges a packet. Reading obeys
-specs/moshi-protocol.md section 4.6, writing section 4.4. Thread: any, one at a time per object.
+from strangers, so every loop over them is bounded (pages, packets, PCM and errors per message), and libopus alone judges a packet.
+Reading obeys specs/moshi-protocol.md section 4.6, writing section 4.4. Thread: any, one at a time per object.
 """
 
 from __future__ import annotations

@@ -276,8 +276,7 @@ def test_a_call_may_be_as_long_as_promised(family: str, tmp_path: Path) -> None:
     calls.step({})
     for i in range(60):
         calls.step({0: user_frame(i)})
-    assert len(calls.close(0)) == 61
-    core.shutdown()
+    assert len(calls.close(0)) == 61  # no shutdown: vLLM's would take the process group away from the module's engine
 
 
 def test_a_slot_that_cannot_run_is_an_engine_error(core, family: str) -> None:
