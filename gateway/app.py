@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 
 STOP_ENGINE_S = 5.0  # for the step that is under way; a load that is under way is left behind
 FINISH_S = 5.0  # for the last words of every connection
+SPARE_CONNECTIONS = 64  # WebSockets beyond those that have a slot or wait for one: not opened yet, being refused, saying goodbye
 
 CONFIG = web.AppKey("config", Config)
 MANAGER = web.AppKey("manager", SessionManager)
@@ -42,6 +43,7 @@ TICKER = web.AppKey("ticker", Ticker)
 SLOTS = web.AppKey("slots", SlotTable)
 METRICS = web.AppKey("metrics", Metrics)
 OPUS_POOL = web.AppKey("opus_pool", ThreadPoolExecutor)
+CONNECTIONS = web.AppKey("connections", ws.Connections)
 
 
 def make_app(config: Config, engine: Engine) -> web.Application:
@@ -57,6 +59,7 @@ def make_app(config: Config, engine: Engine) -> web.Application:
     app[SLOTS] = slots
     app[TICKER] = ticker
     app[MANAGER] = SessionManager(ticker, slots, metrics, admission, session)
+    app[CONNECTIONS] = ws.Connections(2 * config.batch_size + SPARE_CONNECTIONS)  # as many may wait as there are slots
     app[OPUS_POOL] = ThreadPoolExecutor(config.opus_threads, thread_name_prefix="opus")
     app.cleanup_ctx.append(_life_of_the_threads)
     _add_routes(app)
@@ -219,7 +222,9 @@ async def _chat(request: web.Request) -> web.StreamResponse:
     app = request.app
     sample_rate, _ = _audio_format(app)
     codec = moshi.MoshiCodec(sample_rate=sample_rate, opus_complexity=app[CONFIG].opus_complexity)
-    return await ws.serve(request, codec, app[MANAGER], max_message_bytes=moshi.MAX_MESSAGE_BYTES, pool=app[OPUS_POOL])
+    return await ws.serve(
+        request, codec, app[MANAGER], app[CONNECTIONS], max_message_bytes=moshi.MAX_MESSAGE_BYTES, pool=app[OPUS_POOL]
+    )
 
 
 async def _duplex(request: web.Request) -> web.StreamResponse:
@@ -227,7 +232,7 @@ async def _duplex(request: web.Request) -> web.StreamResponse:
     app = request.app
     sample_rate, frame_samples = _audio_format(app)
     codec = rawpcm.RawPcmCodec(sample_rate=sample_rate, frame_samples=frame_samples)
-    return await ws.serve(request, codec, app[MANAGER], max_message_bytes=rawpcm.MAX_MESSAGE_BYTES)
+    return await ws.serve(request, codec, app[MANAGER], app[CONNECTIONS], max_message_bytes=rawpcm.MAX_MESSAGE_BYTES)
 
 
 def _audio_format(app: web.Application) -> tuple[int, int]:

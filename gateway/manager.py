@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from gateway.errors import NoFreeSlot
+from gateway.errors import NoFreeSlot, SessionGone
 from gateway.limits import SessionSettings
 from gateway.metrics import Direction, DropReason, Metrics
 from gateway.session import Session
@@ -118,6 +118,17 @@ class SessionManager:
         self._is_empty.clear()
         if self._sweep is None:
             self._sweep = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep_and_rearm)
+        return session
+
+    def get(self, session_id: str) -> Session:
+        """Look a session up.
+
+        Raises:
+            SessionGone: it has ended, or never was.
+        """
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise SessionGone("no such session")
         return session
 
     @property

@@ -1,8 +1,8 @@
 """What waits to be sent to one caller: a bounded queue of ServerEvents.
 
 A live caller that does not read loses its oldest audio, and the words of it, before anything is encoded; control events are never
-dropped, so a caller that reads nothing at all is `is_flooded` after a while and must be ended. A script's audio is never dropped: its slot is stepped
-only while there is room here. The one rule: nothing follows an Ended or a Failed. Thread: loop.
+dropped, so a caller that reads nothing at all is `is_flooded` after a while and must be ended. A script's audio is never dropped: its
+slot is stepped only while there is room here. The one rule: nothing follows an Ended or a Failed. Thread: loop.
 """
 
 from __future__ import annotations
@@ -46,13 +46,10 @@ class Outbox:
         self._num_audio += 1
         if self.max_audio is None or self._num_audio <= self.max_audio:
             return 0
-        oldest = next(at for at, waiting in enumerate(self._events) if isinstance(waiting, AudioOut))
-        frame_idx = self._events[oldest].frame_idx  # type: ignore[union-attr]
-        del self._events[oldest]
-        if oldest < len(self._events):
-            words = self._events[oldest]  # text follows the audio of its frame
-            if isinstance(words, TextDelta) and words.frame_idx == frame_idx:
-                del self._events[oldest]
+        oldest = next(waiting.frame_idx for waiting in self._events if isinstance(waiting, AudioOut))
+        self._events = deque(
+            waiting for waiting in self._events if not isinstance(waiting, AudioOut | TextDelta) or waiting.frame_idx != oldest
+        )
         self._num_audio -= 1
         return 1
 

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 
 from gateway.engine.fake import FakeEngine
+from gateway.limits import SessionSettings
 from gateway.manager import AdmissionSettings, SessionManager
 from gateway.metrics import Metrics
-from gateway.session import Session, SessionSettings
+from gateway.session import Session
 from gateway.slots import SlotState, SlotTable
 from gateway.state import SessionState
 from gateway.ticker import Ticker

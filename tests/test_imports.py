@@ -34,14 +34,15 @@ ALLOWED: dict[str, set[str]] = {
     "gateway.logs": BASE,
     "gateway.state": BASE,
     "gateway.ledger": BASE,
+    "gateway.limits": BASE | {"gateway.engine.base"},
     "gateway.text": BASE,
     "gateway.outbox": BASE,
     "gateway.slots": BASE | {"numpy", "gateway.engine.base"},
     "gateway.ticker": BASE | {"gateway.slots", "gateway.engine.base"},
     "gateway.session": BASE
-    | {f"gateway.{name}" for name in ("state", "slots", "ledger", "text", "outbox", "engine.base")}
+    | {f"gateway.{name}" for name in ("state", "slots", "ledger", "limits", "text", "outbox", "engine.base")}
     | {"protocols.audio"},
-    "gateway.manager": BASE | {f"gateway.{name}" for name in ("session", "slots", "state", "ticker", "config", "engine.base")},
+    "gateway.manager": BASE | {f"gateway.{name}" for name in ("session", "limits", "slots", "state", "ticker", "config", "engine.base")},
     "gateway.config": BASE | {"pydantic", "protocols"},
     "gateway.transport": set(),
     "gateway.transport.ws": BASE | {"aiohttp", "protocols.codec", "gateway.manager", "gateway.session"},

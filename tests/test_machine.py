@@ -33,6 +33,7 @@ from protocols.events import (
     Ready,
     SamplingOptions,
     ServerEvent,
+    TextDelta,
 )
 
 T = TypeVar("T")
@@ -72,6 +73,8 @@ class Caller:
             elif event.pcm.any():
                 mark = np.float32(event.pcm[0]) % np.float32(0.00025)  # frames add multiples of 0.00025
                 assert min(abs(mark - self.seed * 1e-4), abs(mark - self.seed * 1e-4 - 0.00025)) < 1e-5
+        said = [event for event in self.events if isinstance(event, TextDelta) and event.text != "\ufffd"]  # which ends a cut character
+        assert {(event.frame_idx, event.epoch) for event in said} <= {(event.frame_idx, event.epoch) for event in heard}
         kinds = [type(event) for event in self.events]
         assert kinds.count(Ready) <= 1
         for at, event in enumerate(self.events):
@@ -107,6 +110,9 @@ class Core(RuleBasedStateMachine):
         for caller in self.callers:
             self.read(caller)
             assert isinstance(caller.events[-1], Ended | Failed)
+            heard = sum(isinstance(event, AudioOut) for event in caller.events)
+            caller.session.ledger.play(10**9)
+            assert caller.session.ledger._delivered_ms == 80 * heard
         self.run(asyncio.sleep(0))
         assert not asyncio.all_tasks(self.loop)
         self.loop.close()
@@ -175,7 +181,7 @@ class Core(RuleBasedStateMachine):
         num_read = len(caller.events)
         self.push(caller, event)
         self.read(caller)
-        assert not [heard for heard in caller.events[num_read:] if isinstance(heard, AudioOut)]
+        assert not [heard for heard in caller.events[num_read:] if isinstance(heard, AudioOut | TextDelta)]
 
     @precondition(has_callers)
     @rule(data=st.data())

@@ -240,20 +240,40 @@ async def test_barge_in_throws_away_what_was_not_read_and_the_model_goes_on() ->
     (after,) = audio(events)
     assert (after.frame_idx, after.epoch) == (2, session.epoch)
     np.testing.assert_array_equal(after.pcm, expected_audio(frame(0.3), frame(0.2), 3))  # it heard 0.2
-    assert text(events) == " hello there"
+    assert text(events) == " there"  # the words of the frames that were thrown away went with them
     assert rig.sample("gateway_frames_dropped_total", direction="out", reason="barge_in") == 2
 
 
-async def test_barge_in_during_a_step_drops_the_audio_of_that_step() -> None:
+async def test_barge_in_during_a_step_drops_the_audio_and_the_text_of_that_step() -> None:
     rig = Rig()
     session, stream = await rig.live()
     await session.push(AudioIn(pcm=frame(0.1)))
     gathered = rig.slots.gather(S)
     await session.push(BargeIn())
     rig.manager._on_tick(rig.slots.scatter(gathered, rig.engine.step(gathered.batch)))
-    events = await read(stream)
-    assert not audio(events)
-    assert text(events) == " hello"
+    assert await read(stream) == []
+    await exchange(rig, session, stream, [0.1] * 2)
+    await session.push(Played(played_ms=160))
+    assert session.ledger.commit() == " there"  # nobody was told of " hello"
+
+
+async def test_a_character_that_begins_in_a_dropped_frame_is_whole_when_it_ends_in_another() -> None:
+    rig = Rig()
+    session, stream = await rig.live()
+    await exchange(rig, session, stream, [0.0] * 12)
+    await session.push(AudioIn(pcm=frame(0.0)))  # the first of three bytes
+    rig.tick()
+    await session.push(BargeIn())
+    assert text(await exchange(rig, session, stream, [0.0] * 4)) == "€"
+
+
+async def test_half_a_character_of_an_epoch_that_is_over_is_no_last_word() -> None:
+    rig = Rig()
+    session, stream = await rig.live()
+    await exchange(rig, session, stream, [0.0] * 13)
+    await session.push(BargeIn())
+    await session.close()
+    assert await read(stream) == [Ended(reason=EndReason.CALLER)]
 
 
 async def test_barge_in_during_the_hand_over_drops_its_audio_too() -> None:
@@ -293,10 +313,26 @@ async def test_only_played_text_is_heard() -> None:
     session, stream = await rig.live()
     await exchange(rig, session, stream, [0.0] * 5)  # words in frames 0, 2 and 4
     await session.push(Played(played_ms=240))
-    assert session.ledger.heard_text() == " hello there"
     await session.push(BargeIn())
     await session.push(Played(played_ms=400))
     assert session.ledger.commit() == " hello there"
+
+
+async def test_played_counts_the_audio_that_the_caller_got() -> None:
+    """Frames that a barge-in drops are media time, and no caller can count them."""
+    rig = Rig()
+    session, stream = await rig.live()
+    await exchange(rig, session, stream, [0.0] * 2)
+    await session.push(Played(played_ms=160))
+    await session.push(AudioIn(pcm=frame(0.0, 3)))
+    rig.tick(3)
+    await session.push(BargeIn())  # frames 2, 3 and 4 are dropped
+    await exchange(rig, session, stream, [0.0] * 3)
+    await session.push(Played(played_ms=160))
+    assert session.ledger.played_ms == 160
+    await session.push(Played(played_ms=320))
+    assert session.ledger.played_ms == 7 * 80  # frames 5 and 6
+    assert session.ledger.commit() == " hello that"
 
 
 async def test_an_acknowledgement_never_passes_what_was_read() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,8 +10,8 @@ from core import FRAME_S, Rig, S, audio, exchange, frame, read, text
 
 from gateway.engine.fake import expected_audio
 from gateway.errors import SessionGone
+from gateway.limits import SessionSettings
 from gateway.outbox import MAX_EVENTS
-from gateway.session import SessionSettings
 from gateway.slots import SlotState
 from gateway.state import SessionState
 from protocols.errors import ErrorKind
@@ -50,7 +51,31 @@ async def test_a_burst_keeps_the_newest_frames_and_the_caller_is_told_once() -> 
     assert session.frames_out == 3
 
 
-async def test_a_live_caller_that_does_not_read_loses_its_oldest_audio_and_no_text() -> None:
+async def test_a_message_of_minutes_costs_a_live_caller_no_more_than_its_inbox(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(inbox_frames=3)
+    session, stream = await rig.live(seed=1)
+    num_pushed = 0
+    push_frame = rig.slots.push_frame
+
+    def counted(*args: Any) -> Any:
+        nonlocal num_pushed
+        num_pushed += 1
+        return push_frame(*args)
+
+    monkeypatch.setattr(rig.slots, "push_frame", counted)
+    await session.push(AudioIn(pcm=frame(0.9)[:1]))  # of a frame that is dropped with the rest
+    await session.push(AudioIn(pcm=np.concatenate([frame(0.9)[:3], np.repeat(np.linspace(0.1, 0.8, 10_000, dtype=np.float32), S)])))
+    assert num_pushed == 3
+    rig.tick(3)
+    events = await read(stream)
+    heard = np.linspace(0.1, 0.8, 10_000, dtype=np.float32)[-3:]
+    np.testing.assert_array_equal(audio(events)[1].pcm, expected_audio(frame(heard[1]), frame(heard[0]), 1))  # frames keep their edges
+    assert rig.sample("gateway_frames_dropped_total", direction="in", reason="backlog") == 9998
+    assert [type(event) for event in events].count(Warned) == 1
+    assert session._pending == 0
+
+
+async def test_a_live_caller_that_does_not_read_loses_its_oldest_audio_and_its_words() -> None:
     rig = Rig(outbox_frames=3)
     session, stream = await rig.live()
     for _ in range(7):
@@ -58,7 +83,9 @@ async def test_a_live_caller_that_does_not_read_loses_its_oldest_audio_and_no_te
         rig.tick()
     events = await read(stream)
     assert [event.frame_idx for event in audio(events)] == [4, 5, 6]
-    assert text(events) == " hello there, that"
+    assert text(events) == ", that"  # of frames 4 and 6; it never hears what " hello there" sounded like
+    await session.push(Played(played_ms=240))
+    assert (session.ledger.played_ms, session.ledger.commit()) == (560, ", that")
     assert rig.sample("gateway_frames_dropped_total", direction="out", reason="slow_reader") == 4
 
 
@@ -190,12 +217,53 @@ async def test_only_audio_keeps_a_session_from_being_idle() -> None:
     assert rig.sample("gateway_sessions_total", protocol="test", outcome="idle") == 1
 
 
-async def test_a_connection_that_never_opens_is_idle() -> None:
-    rig = Rig(session=SessionSettings(idle_s=5.0))
+@pytest.mark.parametrize(("open_s", "idle_s"), [(10.0, 60.0), (10.0, 10.0), (60.0, 10.0)])
+async def test_a_connection_that_never_opens_is_ended(open_s: float, idle_s: float) -> None:
+    rig = Rig(session=SessionSettings(open_s=open_s, idle_s=idle_s))
     session = rig.manager.open_session("test")
-    rig.clock.advance(5.1)
+    rig.clock.advance(9.9)
+    await session.push(Rejected(kind=ErrorKind.BAD_REQUEST, detail="this is no open"))
     rig.manager.sweep()
+    assert session.state is SessionState.NEW
+    rig.clock.advance(0.2)
+    rig.manager.sweep()
+    assert (await read(session.events()))[-1] == Failed(kind=ErrorKind.IDLE, detail="no call was opened within 10 s")
+
+
+@pytest.mark.parametrize("pacing", list(Pacing))
+async def test_less_than_a_frame_does_not_keep_a_slot(pacing: Pacing) -> None:
+    """One sample in 55 s would hold it for ever: the length limit counts frames."""
+    rig = Rig(session=SessionSettings(idle_s=60.0))
+    session, _ = await rig.live(pacing=pacing)
+    for _ in range(2):
+        rig.clock.advance(55.0)
+        await session.push(AudioIn(pcm=frame(0.1)[:1]))
+        rig.manager.sweep()
     assert session.state is SessionState.CLOSED
+    rig.tick()
+    assert rig.states() == [SlotState.IDLE] * 2
+
+
+async def test_a_call_that_pauses_ends_at_its_limit_by_the_clock_on_the_wall() -> None:
+    rig = Rig(session=SessionSettings(idle_s=60.0, max_call_s=100.0, warn_s=10.0))
+    session, stream = await rig.live()
+    events: list[ServerEvent] = []
+    told_after = {}
+    for second in range(0, 101, 5):
+        events += await exchange(rig, session, stream, [0.1]) if session.state is SessionState.LIVE else await read(stream)
+        rig.manager.sweep()
+        told_after |= {type(event): second for event in await read(stream) if isinstance(event, Warned | Ended)}
+        rig.clock.advance(5.0)
+    assert told_after == {Warned: 90, Ended: 100}
+    assert session.frames_out == 21
+
+
+async def test_a_limit_shorter_than_its_warning_is_not_announced() -> None:
+    rig = Rig(session=SessionSettings(max_call_s=8.0, warn_s=10.0))
+    _, stream = await rig.live()
+    rig.clock.advance(7.9)
+    rig.manager.sweep()
+    assert await read(stream) == []
 
 
 async def test_a_caller_that_waits_for_us_is_not_idle() -> None:
@@ -208,6 +276,19 @@ async def test_a_caller_that_waits_for_us_is_not_idle() -> None:
     rig.clock.advance(4.9)
     rig.manager.sweep()
     assert session.state is SessionState.LIVE
+
+
+async def test_a_script_that_has_sent_everything_before_ready_is_not_idle() -> None:
+    rig = Rig(session=SessionSettings(idle_s=5.0))
+    session = await rig.open(pacing=Pacing.SCRIPT)
+    await session.push(AudioIn(pcm=frame(0.1, 2)))
+    await session.push(EndOfInput())
+    rig.clock.advance(60.0)
+    rig.manager.sweep()
+    assert session.state is SessionState.DRAINING
+    rig.tick(3)
+    events = await read(session.events())
+    assert (len(audio(events)), events[-1]) == (2, FINISHED)
 
 
 async def test_reading_a_long_answer_is_not_idle() -> None:
@@ -244,6 +325,25 @@ async def test_one_line_at_open_and_one_at_close_with_totals_and_no_words(caplog
     ]
     assert "secretive" not in caplog.text
     assert "hello" not in caplog.text
+
+
+async def test_what_the_wire_could_not_use_is_in_the_line_of_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="gateway.session")
+    rig = Rig()
+    faults: dict[str, int] = {}
+    session = rig.manager.open_session("test", lambda: faults)
+    faults |= {"errors": 3, "discarded bytes": 70}
+    await session.close()
+    assert caplog.messages == ["closed: caller, 0.0 s, frames in 0, out 0, dropped none, 3 errors, 70 discarded bytes"]
+
+
+async def test_live_audio_of_a_call_that_never_was_ready_is_counted() -> None:
+    rig = Rig()
+    session = await rig.open()
+    await session.push(AudioIn(pcm=frame(0.1, 3)))
+    await session.close()
+    await session.close()
+    assert rig.sample("gateway_frames_dropped_total", direction="in", reason="not_ready") == 3
 
 
 async def test_waiting_times_are_observed() -> None:

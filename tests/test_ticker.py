@@ -12,9 +12,9 @@ from prometheus_client import CollectorRegistry
 from gateway.engine.base import FrameBatch, FrameOutput
 from gateway.engine.fake import FakeEngine
 from gateway.errors import ConfigError, EngineError
-from gateway.manager import AdmissionSettings, SessionManager
+from gateway.limits import SessionSettings
+from gateway.manager import AdmissionSettings, Health, SessionManager
 from gateway.metrics import Metrics
-from gateway.session import SessionSettings
 from gateway.slots import Scattered, SlotTable
 from gateway.ticker import MIN_STEP_SAMPLES, STALE_S, Ticker, TickerState
 from protocols.errors import ErrorKind
@@ -318,6 +318,32 @@ async def test_an_engine_that_cannot_load_says_why(error: Exception) -> None:
         assert real.ticker.state is TickerState.FAILED
         assert real.ticker.failed.is_set()
         assert real.ticker.progress == "loading the fake engine"
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit()])
+async def test_what_ends_a_thread_in_silence_fails_the_engine_aloud(error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
+    """SystemExit is no Exception: the thread used to die of it without a word, with /health "ok" and every call waiting."""
+    engine = Gate(1)
+    engine.may_go.set()
+    async with Real(engine, 1) as real:
+        await real.ticker.wait_loaded()
+        session = real.manager.open_session("test")
+        stream = session.events()
+        await session.push(Open())
+        assert isinstance(await anext(stream), Ready)
+
+        def leave(batch: FrameBatch) -> FrameOutput:
+            raise error
+
+        engine.step = leave  # type: ignore[method-assign]
+        await session.push(AudioIn(pcm=frame(0.1)))
+        async with asyncio.timeout(5):
+            await real.ticker.failed.wait()
+        assert await anext(stream) == Failed(kind=ErrorKind.INTERNAL, detail="the engine has failed")
+        assert isinstance(real.ticker.failure, EngineError)
+        assert real.ticker.failure.__cause__ is error
+        assert real.manager.health is Health.FAILED
+    assert type(error).__name__ in caplog.text
 
 
 def test_a_loop_that_is_gone_ends_the_thread() -> None:

@@ -9,9 +9,10 @@ time for each codec.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from functools import partial
 from typing import TypeVar
@@ -37,20 +38,60 @@ PING_S, PONG_S = 20.0, 10.0  # silence after which we ping ("~20 s", specs/moshi
 # Small buffers, so that a peer that does not read is noticed while its audio is still PCM and can be dropped; 32 KiB are 4 frames of PCM.
 SEND_BUFFER_BYTES = 32 * 1024  # in the kernel
 WRITE_BUFFER_BYTES = 16 * 1024  # in this process
+RETRY_AFTER_S = "5"  # of a refused connection
 POOL_BYTES = 128  # a shorter message is decoded in less time than a hop to the pool takes
 
 _INTERNAL = Failed(kind=ErrorKind.INTERNAL, detail="internal error")
 _CANCELLED = Failed(kind=ErrorKind.SHUTDOWN, detail="the server is shutting down")  # nobody else cancels our tasks
 
 
+class Connections:
+    """Counts the WebSockets that are open, whatever their sessions do: strangers cannot take every file descriptor."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._num_open = 0
+
+    @contextlib.contextmanager
+    def take(self) -> Iterator[None]:
+        """Count one connection.
+
+        Raises:
+            HTTPServiceUnavailable: there are too many.
+        """
+        if self._num_open >= self._limit:
+            raise web.HTTPServiceUnavailable(text="too many connections are open", headers={"Retry-After": RETRY_AFTER_S})
+        self._num_open += 1
+        try:
+            yield
+        finally:
+            self._num_open -= 1
+
+
 async def serve(
-    request: web.Request, codec: Codec, manager: SessionManager, *, max_message_bytes: int, pool: Executor | None = None
+    request: web.Request,
+    codec: Codec,
+    manager: SessionManager,
+    connections: Connections,
+    *,
+    max_message_bytes: int,
+    pool: Executor | None = None,
 ) -> web.StreamResponse:
     """Hold one connection from its upgrade to its end.
 
     Args:
         pool: where the codec's audio work is done; None does it on the loop, for codecs that hardly work.
+
+    Raises:
+        HTTPException: no upgrade: too many connections, or a request that cannot be upgraded.
     """
+    with connections.take():
+        return await _serve(request, codec, manager, max_message_bytes, pool)
+
+
+async def _serve(
+    request: web.Request, codec: Codec, manager: SessionManager, max_message_bytes: int, pool: Executor | None
+) -> web.StreamResponse:
     websocket = _WebSocket(
         timeout=CLOSE_S, autoping=False, compress=False, max_msg_size=max_message_bytes, writer_limit=0
     )  # with a limit of 0 every send waits for room
@@ -59,7 +100,7 @@ async def serve(
         await websocket.prepare(request)
     except ConnectionError:
         return websocket  # gone already; nothing was opened
-    session = manager.open_session(codec.name)
+    session = manager.open_session(codec.name, codec.faults)
     try:
         await _Pump(request, websocket, codec, session, pool).run()
     finally:
@@ -97,7 +138,7 @@ class _Pump:
         self._is_gone = False  # the peer hears nothing any more
         self._is_unreadable = False  # the peer broke the framing: nothing more can be read
         self._has_failed = False  # the codec let us down: only Failed is worded any more
-        self._heard_s = self._loop.time()
+        self._upgraded_s = self._heard_s = self._loop.time()
         self._push_started_s: float | None = None
         self._close = Close(CloseCode.INTERNAL, "internal error")  # what is said should the codec find no end
 
@@ -137,6 +178,7 @@ class _Pump:
                     is_costly = message.type is WSMsgType.BINARY and len(message.data) > POOL_BYTES
                     for event in await self._call(partial(self._codec.receive, message.data), is_costly=is_costly):
                         await self._push(event)
+                    await asyncio.sleep(0)  # a peer that sends without a pause is read without one otherwise: others have their turn
                 case WSMsgType.PING:
                     await self._write(message)
                 case WSMsgType.PONG:
@@ -168,12 +210,18 @@ class _Pump:
             except StopAsyncIteration:
                 return
             else:
+                if isinstance(event, Failed):
+                    await self._let_peer_listen()
                 messages = [] if self._is_gone else await self._word(event)
             for message in messages:
                 if isinstance(message, Close):
                     self._close = message
                     return
                 await self._write(message)
+
+    async def _let_peer_listen(self) -> None:
+        """Wait until this wire's clients hear what they are told. The session is over: neither it nor a slot is held meanwhile."""
+        await asyncio.sleep(self._upgraded_s + self._codec.refusal_delay_s - self._loop.time())
 
     async def _word(self, event: ServerEvent) -> list[Message]:
         try:

@@ -174,7 +174,8 @@ class Call:
 
 
 async def converse(gateway: RealGateway, pcm: Pcm, **fields: Any) -> Call:
-    """Hold one whole script call."""
+    """Hold one whole script call, alone."""
+    await gateway.wait_empty()  # whose step times would count against this caller as long as they are there
     call = Call()
     async with gateway.connect("rawpcm") as ws:
         await call.open(ws, **fields)

@@ -32,7 +32,8 @@ WEB_QUERY = (
 @pytest.fixture(scope="module")
 def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealGateway]:
     log = tmp_path_factory.mktemp("gateway") / "log.txt"
-    yield from running(log, "--batch-size", str(NUM_SLOTS), "--drain-seconds", "0.5")
+    queues = ("--inbox-frames", "100", "--outbox-frames", "100")  # so that nothing is dropped though the machine has other things to do
+    yield from running(log, "--batch-size", str(NUM_SLOTS), "--drain-seconds", "0.5", *queues)
 
 
 @pytest.fixture

@@ -54,6 +54,23 @@ def test_flush_forgets_and_pads_with_zeros_even_where_older_samples_lay() -> Non
     assert (frame.tolist(), num_real) == ([1, 0, 0, 0], 1)
 
 
+@given(st.integers(1, 7), st.lists(st.tuples(st.integers(0, 40), st.integers(0, 4)), max_size=12))
+def test_skipping_keeps_the_newest_frames_and_their_edges(frame_samples: int, chunks: list[tuple[int, int]]) -> None:
+    total = np.arange(1, sum(size for size, _ in chunks) + 1, dtype=np.float32)
+    assembler, at = FrameAssembler(frame_samples), 0
+    for size, max_frames in chunks:
+        begun = at // frame_samples  # the frame that the first of these samples belongs to
+        chunk, num_skipped = assembler.skip(total[at : at + size], max_frames)
+        frames = assembler.push(chunk)
+        at += size
+        ended = at // frame_samples
+        assert len(frames) == min(max_frames, ended - begun)
+        assert num_skipped == ended - begun - len(frames)
+        assert assembler.pending_samples == at % frame_samples
+        for frame, frame_idx in zip(frames, range(ended - len(frames), ended), strict=True):
+            np.testing.assert_array_equal(frame, total[frame_idx * frame_samples : (frame_idx + 1) * frame_samples])
+
+
 def test_a_frame_has_at_least_one_sample() -> None:
     with pytest.raises(ValueError, match="frame_samples"):
         FrameAssembler(0)

@@ -31,6 +31,14 @@ def test_a_sampling_value_out_of_range_cannot_exist(name: str, low: float, high:
             SamplingOptions(**{name: value})
 
 
+@pytest.mark.parametrize("name", [row[0] for row in LEGAL_SAMPLING])
+@pytest.mark.parametrize("value", [10**400, -(10**400), 10**5000], ids=["huge", "negative", "too long to print"])
+def test_a_whole_number_that_no_float_can_hold_is_out_of_range_too(name: str, value: int) -> None:
+    with pytest.raises(ValueError, match=f"^{name} must be ") as caught:
+        SamplingOptions(**{name: value})
+    assert len(str(caught.value)) < 100
+
+
 def test_every_sampling_field_is_checked() -> None:
     assert {row[0] for row in LEGAL_SAMPLING} == {field.name for field in dataclasses.fields(SamplingOptions)}
 

@@ -219,23 +219,45 @@ def test_a_client_and_the_codec_hold_a_conversation() -> None:
         pair.say(user[at])
         pair.send(audio_out(assistant[at], index), text(f" {index}"))
     pair.send(Ended(reason=EndReason.LIMIT))
-    assert pair.heard_pcm.size == FRAME * 5
-    assert rms(pair.heard_pcm[FRAME:]) == pytest.approx(rms(user), rel=0.05)
+    assert pair.heard_pcm.size == FRAME * 6
+    assert rms(pair.heard_pcm[FRAME * 2 :]) == pytest.approx(rms(user), rel=0.05)
     assert pair.client.pcm.size == FRAME * 5
     assert rms(pair.client.pcm[FRAME:]) == pytest.approx(rms(assistant), rel=0.05)
     assert (pair.client.text, pair.client.handshakes, len(pair.client.metadata)) == (" 1 2 3 4 5", 1, 1)
     assert [page.sequence for page in parse_ogg(pair.client.ogg)] == list(range(12))
 
 
-def test_audio_before_ready_is_dropped_but_its_headers_count() -> None:
+def test_audio_before_ready_is_the_session_s_to_drop_and_to_count() -> None:
     codec = in_state(CodecState.WAITING)
-    for name in ("web_opus_head", "web_opus_tags", "web_audio_40ms"):
-        assert codec.receive(capture(name), 0.0) == []
-    assert codec.dropped_samples == 960
+    assert codec.receive(capture("web_opus_head"), 0.0) == codec.receive(capture("web_opus_tags"), 0.0) == []
+    for _ in range(2):
+        (event,) = codec.receive(capture("web_audio_40ms"), 0.0)
+        assert isinstance(event, AudioIn)
+        assert event.pcm.size == 960
+        if codec.state is CodecState.WAITING:
+            codec.send(READY, 0.0)
+
+
+def test_nothing_of_libopus_is_made_before_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("protocols.opus.load_libopus", None)
+    codec = MoshiCodec()
+    codec.connect({})
     codec.send(READY, 0.0)
-    (event,) = codec.receive(capture("web_audio_40ms"), 0.0)
-    assert isinstance(event, AudioIn)
-    assert event.pcm.size == 960
+    assert codec.faults() == {}
+    with pytest.raises(TypeError):
+        codec.receive(capture("web_audio_40ms"), 0.0)
+    with pytest.raises(TypeError):
+        codec.send(audio_out(tone(FRAME)), 0.0)
+
+
+def test_what_could_not_be_used_is_told_by_name() -> None:
+    codec = live()
+    codec.receive(capture("web_audio_40ms"), 0.0)
+    assert codec.faults() == {}
+    codec.receive(b"\x01" + make_page([b"\xff" * 200]), 1.0)
+    codec.receive(b"\x01" + b"?" * 30, 1.0)
+    codec.receive(b"\x01" + capture("web_audio_40ms")[1:] * 60, 1.0)  # 2.4 s in packets of 20 ms
+    assert codec.faults() == {"errors": 1, "dropped packets": 20, "discarded bytes": 30}
 
 
 def test_one_message_per_frame_and_none_for_less_than_a_packet() -> None:

@@ -44,6 +44,46 @@ def test_headers_count_even_after_the_audio_limit_of_a_message() -> None:
     np.testing.assert_array_equal(reader.feed(AUDIO, 0.0), fresh)
 
 
+def test_packets_of_one_message_are_bounded() -> None:
+    reader = OggOpusReader(RATE)
+    dtx = [b"\x08"] * 250  # 20 ms in one byte
+    reader.feed(make_page(dtx) * 4, 0.0)
+    assert (reader.errors, reader.dropped_packets) == (0, 900)
+    reader.feed(make_page(dtx) * 4 + make_page(dtx) * 1000, 0.0)
+    assert (reader.errors, reader.dropped_packets) == (1, 1800)
+    assert reader.feed(AUDIO, 0.0).size == 960
+
+
+def test_an_opus_head_counts_only_as_the_first_packet_of_a_page() -> None:
+    """Each used to reset the decoder: 102,000 of them in one message took nine seconds of the pool."""
+    fresh = OggOpusReader(RATE).feed(AUDIO, 0.0)
+    packets = raw_packets(tone(960 * 3), 960)
+    reader, undisturbed = OggOpusReader(RATE), OggOpusReader(RATE)
+    heard = reader.feed(make_page([packets[0], opus_head(), packets[1]]), 0.0)
+    np.testing.assert_array_equal(heard, undisturbed.feed(make_page(packets[:2]), 0.0))
+    assert reader.errors == 1
+    np.testing.assert_array_equal(reader.feed(make_page([opus_head()]) + AUDIO, 0.0), fresh)
+    with pytest.raises(RemoteProtocolError):
+        reader.feed(make_page([opus_head()] * 255) * 400, 0.0)
+
+
+def test_a_decoder_that_has_decoded_nothing_is_not_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = OggOpusReader(RATE)
+    num_resets = 0
+    control = reader._control
+
+    def counted(*args: object) -> int:
+        nonlocal num_resets
+        num_resets += 1
+        return int(control(*args))
+
+    monkeypatch.setattr(reader, "_control", counted)
+    reader.feed(HEAD * 900, 0.0)
+    assert num_resets == 0
+    reader.feed(AUDIO + HEAD * 900, 0.0)
+    assert num_resets == 1
+
+
 def test_pages_of_one_message_are_bounded() -> None:
     reader = OggOpusReader(RATE)
     reader.feed(make_page([]) * (opus.MAX_MESSAGE_PAGES + 1) + AUDIO, 0.0)

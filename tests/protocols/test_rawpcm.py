@@ -179,6 +179,8 @@ def test_client_messages_are_understood(state: CodecState, message: str, events:
         ({"text_topk": 1.5}, "text_topk"),
         ({"seed": -2}, "seed"),
         ({"seed": 2**63}, "seed"),
+        ({"seed": 10**400}, "seed"),  # no float can hold it
+        ({"repetition_penalty_context": 10**400}, "repetition_penalty_context"),
         ({"max_frames": 0}, "max_frames"),
     ],
 )

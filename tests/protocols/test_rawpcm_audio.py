@@ -48,14 +48,16 @@ def test_pcm_before_open_opens_with_the_defaults() -> None:
     assert codec.receive('{"type":"open"}', 0.0) == [bad("session already open")]
 
 
-def test_a_script_s_audio_is_kept_from_the_first_sample_and_a_person_s_from_ready() -> None:
-    script, person = in_state(CodecState.WAITING), RawPcmCodec()
-    assert pcm_of(script.receive(bytes(400), 0.0)).size == 100
-    person.connect({"pacing": "live"})
-    assert person.receive(bytes(400), 0.0) == [Open(pacing=Pacing.LIVE)]
-    assert person.dropped_samples == 100
-    person.send(READY, 0.0)
-    assert pcm_of(person.receive(bytes(400), 0.0)).size == 100
+@pytest.mark.parametrize("pacing", list(Pacing))
+def test_audio_before_ready_is_handed_on_whatever_the_pacing(pacing: Pacing) -> None:
+    codec = RawPcmCodec()
+    codec.connect({"pacing": pacing.value})
+    opening, audio = codec.receive(bytes(400), 0.0)
+    assert opening == Open(pacing=pacing)
+    assert pcm_of([audio]).size == 100
+    assert codec.state is CodecState.WAITING
+    assert pcm_of(codec.receive(bytes(800), 0.0)).size == 200
+    assert codec.faults() == {}
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 7679, 7681])
