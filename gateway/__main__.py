@@ -35,6 +35,7 @@ EXIT_OK, EXIT_FAILED, EXIT_CONFIG = 0, 1, 2
 
 def main(argv: Sequence[str]) -> int:
     """Run the gateway; return the exit status."""
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read when torch is imported; its start-up notes are not for our users
     try:
         config = load_config(argv)
         setup_logging(config.log_level)

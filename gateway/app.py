@@ -71,7 +71,7 @@ async def run_app(app: web.Application, listener: socket.socket, stop: asyncio.E
 
     Raises:
         ConfigError: this machine or checkpoint cannot serve this configuration.
-        Exception: whatever made the engine fail.
+        EngineError: the engine has failed.
     """
     ticker = app[TICKER]
     runner = web.AppRunner(app, access_log=None, logger=_http_logger, shutdown_timeout=FINISH_S)

@@ -50,7 +50,7 @@ class Ticker:
     Attributes:
         engine: its `info`, `prepare` and `piece` may be used from any thread once the state is RUNNING.
         state: changes on the tick thread.
-        failure: why the state is FAILED; a ConfigError when the engine could not be loaded with this configuration.
+        failure: why the state is FAILED: an EngineError, or a ConfigError when the engine could not be loaded with this configuration.
         progress: the last line the engine said while loading.
         failed: set (on the loop) when the state is FAILED; the process should then exit.
         frame_s: duration of a frame in seconds, once loaded.
@@ -68,7 +68,7 @@ class Ticker:
         self.engine = engine
         self.slots = slots
         self.state = TickerState.LOADING
-        self.failure: Exception | None = None
+        self.failure: EngineError | ConfigError | None = None
         self.progress = ""
         self.failed = asyncio.Event()
         self.frame_s = math.inf
@@ -105,7 +105,7 @@ class Ticker:
 
         Raises:
             ConfigError: this machine or checkpoint cannot serve this configuration.
-            Exception: whatever else kept the engine from loading.
+            EngineError: whatever else kept the engine from loading.
         """
         await self._loaded.wait()
         if self.failure is not None:
@@ -186,12 +186,8 @@ class Ticker:
                 self.tick_once()
             self.engine.shutdown()
             self.state = TickerState.STOPPED
-        except Exception as error:
+        except BaseException as error:  # SystemExit of a library, too: a thread that dies of it says nothing, and callers wait for ever
             self._fail(error)
-        except BaseException as error:  # SystemExit of a library, say: a thread that dies of it says nothing, and callers wait for ever
-            failure = EngineError(f"the tick thread was ended by {type(error).__name__}")
-            failure.__cause__ = error
-            self._fail(failure)
 
     def _wait(self) -> bool:
         """Sleep until a tick is worth its while; return False when the thread should end."""
@@ -228,15 +224,20 @@ class Ticker:
         self._step_times.clear()
         self._p95_step_s = 0.0
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: BaseException) -> None:
         was_loading = self.state is TickerState.LOADING
         if was_loading and isinstance(error, ConfigError):
             logger.error("cannot load the engine: %s", error)
         else:
             logger.error("the engine failed", exc_info=error)
-        self.failure = error
+        if isinstance(error, EngineError | ConfigError):
+            failure = error
+        else:
+            failure = EngineError(str(error) or type(error).__name__)
+            failure.__cause__ = error
+        self.failure = failure
         self.state = TickerState.FAILED
-        self._hand_over(self._settle, error)
+        self._hand_over(self._settle, failure)
 
     def _settle(self, error: Exception) -> None:
         self.failed.set()

@@ -70,11 +70,17 @@ def test_check_loads_the_engine_and_says_what_fits(made: list[FakeEngine], capsy
 
 @pytest.mark.parametrize(("error", "status"), [(ConfigError("tensor x is missing"), 2), (RuntimeError("device lost"), 1)])
 def test_an_engine_that_does_not_load_sets_the_status(
-    made: list[FakeEngine], error: Exception, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    made: list[FakeEngine],
+    error: Exception,
+    status: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(entry, "make_engine", lambda config: FakeEngine(1, load_error=error))
     assert entry.main(["--batch-size", "1", "--port", str(free_port())]) == status
     assert capsys.readouterr().err == ("gateway: tensor x is missing\n" if status == 2 else "")
+    assert sum(bool(record.exc_info) for record in caplog.records) == (status == 1)  # one traceback where it helps, none elsewhere
 
 
 def test_listening_to_the_world_is_warned_of(made: list[FakeEngine], caplog: pytest.LogCaptureFixture) -> None:

@@ -120,7 +120,7 @@ def _unpack(archive: Path, folder: Path) -> None:
             tar.extractall(scratch, filter="data")
             if not (folder / "voices").exists():
                 (Path(scratch) / "voices").rename(folder / "voices")
-    except (tarfile.TarError, OSError) as error:
+    except (tarfile.TarError, EOFError, OSError) as error:
         if not (folder / "voices").is_dir():  # else another process was faster
             raise ConfigError(f"{archive}: cannot be unpacked ({error})") from error
 

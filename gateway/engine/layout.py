@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from gateway.errors import ConfigError
 
@@ -45,6 +45,16 @@ _FIXED = {"causal": True, "layer_scale": None, "gating": "silu", "norm": "rms_no
 def gating_hidden(dim: int, feedforward: int) -> int:
     """Hidden size of a gated feed-forward block of nominal size `feedforward` (specs: moshi-model section 2)."""
     return 21 * dim // 8 if feedforward == 4 * dim else 2 * feedforward // 3
+
+
+Number = TypeVar("Number", int, float)
+
+
+def _positive(values: Mapping[str, Any], key: str, kind: type[Number] = int) -> Number:  # type: ignore[assignment]
+    value = values[key]
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not value > 0:
+        raise ConfigError(f"config.json: {key} must be a positive number, not {value!r}")
+    return kind(value)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -100,25 +110,22 @@ class LMConfig:
         for key, only in _FIXED.items():
             if key in values and values[key] != only and (values[key] or only):
                 raise ConfigError(f"config.json: {key} = {values[key]!r} is not supported (only {only!r})")
-        try:
-            dim, depth_dim = int(values["dim"]), int(values["depformer_dim"])
-            config = cls(
-                dim=dim,
-                num_layers=int(values["num_layers"]),
-                num_heads=int(values["num_heads"]),
-                hidden=gating_hidden(dim, int(values["hidden_scale"] * dim)),
-                text_card=int(values["text_card"]),
-                card=int(values["card"]),
-                context=int(values["context"]),
-                max_period=int(values["max_period"]),
-                depth_dim=depth_dim,
-                depth_num_layers=int(values["depformer_num_layers"]),
-                depth_num_heads=int(values["depformer_num_heads"]),
-                depth_hidden=gating_hidden(depth_dim, int(values["depformer_dim_feedforward"])),
-                padding_id=int(values["existing_text_padding_id"]),
-            )
-        except (TypeError, ValueError, KeyError) as error:
-            raise ConfigError(f"config.json: {error}") from error
+        dim, depth_dim = _positive(values, "dim"), _positive(values, "depformer_dim")
+        config = cls(
+            dim=dim,
+            num_layers=_positive(values, "num_layers"),
+            num_heads=_positive(values, "num_heads"),
+            hidden=gating_hidden(dim, int(_positive(values, "hidden_scale", float) * dim)),
+            text_card=_positive(values, "text_card"),
+            card=_positive(values, "card"),
+            context=_positive(values, "context"),
+            max_period=_positive(values, "max_period"),
+            depth_dim=depth_dim,
+            depth_num_layers=_positive(values, "depformer_num_layers"),
+            depth_num_heads=_positive(values, "depformer_num_heads"),
+            depth_hidden=gating_hidden(depth_dim, _positive(values, "depformer_dim_feedforward")),
+            padding_id=_positive(values, "existing_text_padding_id"),
+        )
         if config.dim % config.num_heads or config.depth_dim % config.depth_num_heads:
             raise ConfigError("config.json: dim must be a multiple of num_heads, for the temporal and the depth transformer")
         return config

@@ -212,6 +212,8 @@ class MoshiEngine:
         self.open(0, prompt, sampling)
         ready = self._run(ready, until=1)
         times[1] = self._time(ready)
+        if not self._core.is_finite:
+            raise ConfigError(f"{self.checkpoint.name}: the weights give values that are not finite")
         for slot_idx in slots[1:]:
             self.open(int(slot_idx), prompt, sampling)
         ready = self._run(ready, until=self._num_slots)  # the first slot goes on beside the prompts of the others

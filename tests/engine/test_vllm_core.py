@@ -270,13 +270,13 @@ def test_a_call_may_be_as_long_as_promised(family: str, tmp_path: Path) -> None:
         pytest.skip("needs a model that takes prompts")
     setup = golden_setup(golden_checkpoint(tmp_path, golden.A4, family), num_slots=1, dtype="float32")
     prompt = golden_prompt(setup.checkpoint)
-    core = LockstepCore(dataclasses.replace(setup, max_model_len=len(prompt.rows) + 60 + 1), setup.check_memory())
+    core = LockstepCore(dataclasses.replace(setup, max_model_len=len(prompt.rows) + setup.chunk + 1), setup.check_memory())
     calls = Calls(core)
     calls.open(0)
     calls.step({})
-    for i in range(60):
+    for i in range(setup.chunk):
         calls.step({0: user_frame(i)})
-    assert len(calls.close(0)) == 61  # no shutdown: vLLM's would take the process group away from the module's engine
+    assert len(calls.close(0)) == setup.chunk + 1  # no shutdown: vLLM's would take the process group away from the module's engine
 
 
 def test_a_slot_that_cannot_run_is_an_engine_error(core, family: str) -> None:

@@ -79,7 +79,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Out
             spoil(folder)
             commands[name] = ("--check", "--model", str(folder))
         logs = (root / f"{name}.txt" for name in commands)
-        started = [pool.submit(Outcome, log, *flags, "--log-level", "warning") for log, flags in zip(logs, commands.values(), strict=True)]
+        started = [pool.submit(Outcome, log, *flags, "--log-level", "error") for log, flags in zip(logs, commands.values(), strict=True)]
         yield dict(zip(commands, (future.result() for future in started), strict=True))
 
 

@@ -137,6 +137,11 @@ class LockstepCore:
         codes = torch.cat([codes for _, codes in self._runner.finished]) if slots else None
         return slots, completed, codes
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether the states of the last step are numbers; broken weights make others."""
+        return bool(torch.isfinite(self._runner.model.last_hidden).all())
+
     def shutdown(self) -> None:
         """Free the model and the cache."""
         self._core.shutdown()
