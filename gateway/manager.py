@@ -152,6 +152,7 @@ class SessionManager:
         try:
             self._check_open()
             self._check_room()
+            self._check_speed()
         except NoFreeSlot as reason:
             return reason
         return None
@@ -186,8 +187,9 @@ class SessionManager:
             ConfigError: a voice or persona that cannot be served; likewise.
         """
         self._check_open()
+        self._check_room()  # first: a full server says that it is full, however slow it is
+        self._check_speed()
         if self._queue or not self._slots.count(SlotState.IDLE):
-            self._check_room()
             await self._wait_in_queue(session)
         else:
             session.claim()
@@ -207,9 +209,10 @@ class SessionManager:
                 raise NoFreeSlot(ErrorKind.INTERNAL, "the engine has failed", retry_after_s=30)
             case TickerState.STOPPED:
                 raise NoFreeSlot(ErrorKind.SHUTDOWN, "the server is shutting down")
-            case TickerState.RUNNING:
-                if self._ticker.is_degraded:
-                    raise NoFreeSlot(ErrorKind.OVERLOADED, "the server is too slow for another caller at the moment")
+
+    def _check_speed(self) -> None:
+        if self._ticker.is_degraded:
+            raise NoFreeSlot(ErrorKind.OVERLOADED, "the server is too slow for another caller at the moment")
 
     def _check_room(self) -> None:
         """Raise NoFreeSlot when a caller could not even wait."""
@@ -219,7 +222,7 @@ class SessionManager:
             return
         limit = self._slots.num_slots if self._settings.queue_limit is None else self._settings.queue_limit
         if not self._settings.queue_s:
-            raise NoFreeSlot(ErrorKind.CAPACITY, "every slot is taken")
+            raise NoFreeSlot(ErrorKind.CAPACITY, f"every slot is taken ({self._slots.num_slots} of {self._slots.num_slots})")
         if num_waiting >= num_coming + limit:
             raise NoFreeSlot(ErrorKind.CAPACITY, "every slot is taken and the queue is full")
 

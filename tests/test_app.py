@@ -212,7 +212,7 @@ async def test_both_wires_work_over_tls(tmp_path: Path, caplog: pytest.LogCaptur
             async with server.connect("moshi") as other:
                 messages, code, _ = await read_chat(other)
                 assert code == 1013
-                assert messages[0] == b"\x05every slot is taken"
+                assert messages[0].startswith(b"\x05every slot is taken")
             assert ws.get_extra_info("ssl_object") is not None
             await ws.send_json({"type": "close"})
             assert (await caller.end())[0] == 1000

@@ -68,7 +68,7 @@ async def test_a_refused_client_says_so_in_one_line(question: Path, tmp_path: Pa
         await PcmCaller(ws).open()
         runs = [_run(server, protocol, *files, *flags) for flags in ((), ("--voice", "../x")) for protocol in PATHS]
         errors = [error for status, _, error in await asyncio.gather(*runs) if status == 1]
-    assert errors[:2] == ["server full: every slot is taken (1013)\n"] * 2
+    assert errors[:2] == ["server full: every slot is taken (1 of 1) (1013)\n"] * 2
     assert all(error.startswith("closed by the server: the voice must be") and error.endswith("(1008)\n") for error in errors[2:])
     for status, _, error in await asyncio.gather(*(_run(server, protocol, *files) for protocol in PATHS)):  # it is gone
         assert status == 1

@@ -338,3 +338,13 @@ async def test_a_hundred_calls_leave_nothing_behind() -> None:
     assert rig.manager.num_sessions == 0
     assert rig.engine.open_rows == []
     assert {task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("admit")} == set()
+
+
+async def test_a_full_server_says_so_however_slow_it_is() -> None:
+    """A caller who finds every slot taken on a slow machine must not be told that the machine is the reason."""
+    rig = Rig(num_slots=1, step_seconds=0.1)
+    session, stream = await rig.live()
+    await exchange(rig, session, stream, [0.1] * MIN_STEP_SAMPLES)
+    assert rig.manager.health is Health.DEGRADED
+    refused = await rig.open()
+    assert kind_of(await read(refused.events())) is ErrorKind.CAPACITY

@@ -29,7 +29,7 @@ async def test_four_pcm_callers_each_get_their_own_answer_and_a_fifth_is_refused
             refused = PcmCaller(fifth)
             code, reason = await refused.end()
         assert code == 1013
-        assert reason == refused.events[0]["error"] == "every slot is taken"
+        assert reason == refused.events[0]["error"] == "every slot is taken (4 of 4)"
         assert refused.events[0]["code"] == "capacity"
 
         for idx, caller in enumerate(callers):
@@ -71,8 +71,8 @@ async def test_four_chat_callers_hear_their_echo_and_a_fifth_is_refused_with_101
             assert (await ws.receive_bytes(timeout=5))[:1] == b"\x04"
         async with server.connect("moshi") as fifth:
             messages, code, reason = await read_chat(fifth)
-        assert (code, reason) == (1013, "every slot is taken")
-        assert messages == [b"\x05every slot is taken", b"\x02 [every slot is taken]"]
+        assert (code, reason) == (1013, "every slot is taken (4 of 4)")
+        assert messages == [b"\x05every slot is taken (4 of 4)", b"\x02 [every slot is taken (4 of 4)]"]
         for ws in waiting:
             await ws.close()
         await until(lambda: server.is_empty)

@@ -103,7 +103,7 @@ async def test_four_callers_on_both_wires_are_served_and_a_fifth_is_refused(gate
         async with gateway.connect("moshi") as fifth:
             messages, code, _ = await read_chat(fifth)
         assert code == 1013
-        assert messages[0] == b"\x05every slot is taken"
+        assert messages[0].startswith(b"\x05every slot is taken")
 
         for protocol in PATHS:  # whoever hangs up makes room, on either wire, and on either wire there is a new caller
             await sockets[protocol][0].close()
