@@ -55,6 +55,7 @@ class EngineInfo:
     num_slots: int  # B
     voices: tuple[str, ...]  # allow-list of voice prompts, sorted; empty when the model takes none
     default_voice: str | None  # the voice of a caller who names none
+    default_persona: str  # the persona of a caller who sends none; "" is none
     sampling: SamplingOptions  # the checkpoint's defaults, every field but the seeds set
     max_frames: int  # longest call the engine can hold, prompt excluded
     device: str  # for people: "cpu", "NVIDIA H200"

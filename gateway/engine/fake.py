@@ -86,6 +86,7 @@ class FakeEngine:
             num_slots=num_slots,
             voices=tuple(sorted(voices)),
             default_voice=min(voices, default=None),
+            default_persona="",
             sampling=DEFAULTS,
             max_frames=max_frames,
             device="cpu",

@@ -111,6 +111,7 @@ class MoshiEngine:
             num_slots=self._num_slots,
             voices=tuple(self._voices) if takes_prompt else (),
             default_voice=self._default_voice,
+            default_persona=checkpoint.profile.default_persona if takes_prompt else "",
             sampling=checkpoint.sampling,
             max_frames=self._max_call_frames,
             device=_device_name(device),

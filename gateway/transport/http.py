@@ -78,7 +78,11 @@ class Pages:
             raise web.HTTPServiceUnavailable(text="the model is not loaded", headers={"Retry-After": _RETRY_AFTER_S})
         info = self._ticker.engine.info
         return web.json_response(
-            {"voices": list(info.voices), "default": self._defaults["voice"] or info.default_voice, "persona": self._defaults["persona"]}
+            {
+                "voices": list(info.voices),
+                "default": self._defaults["voice"] or info.default_voice,
+                "persona": self._defaults["persona"] or info.default_persona,
+            }
         )
 
     async def about(self, request: web.Request) -> web.Response:

@@ -1,6 +1,7 @@
 """One gateway process with the real engine and the tiny model, and everything a newcomer may do to it. SIGTERM comes last: it ends it."""
 
 import asyncio
+import json
 import signal
 import subprocess
 import sys
@@ -186,7 +187,8 @@ async def test_live_callers_on_both_wires_get_one_frame_for_each_of_theirs(gatew
 
 
 async def test_voices_are_listed_and_taken_by_their_names_and_aliases(gateway: RealGateway) -> None:
-    assert '"voices": ["af_heart", "am_michael"], "default": "af_heart"' in await gateway.get("/v1/voices")
+    listed = json.loads(await gateway.get("/v1/voices"))
+    assert listed == {"voices": ["af_heart", "am_michael"], "default": "af_heart", "persona": "Your name is Nova."}
     for asked, got in [("af_heart", "af_heart"), ("af_heart.pt", "af_heart"), ("NATF0.pt", "af_heart"), ("NATM1", "am_michael")]:
         async with gateway.connect("moshi", voice_prompt=asked) as ws:
             chat = ChatCall(ws)
