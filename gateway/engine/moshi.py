@@ -181,11 +181,6 @@ class MoshiEngine:
         """As engine.base.Engine.shutdown."""
         self._core.shutdown()
 
-    @property
-    def prefix_cache_hits(self) -> int:
-        """Prompt rows that were not computed again, by vLLM's own counter."""
-        return self._core.prefix_cache_hits
-
     def _decode(self, slots: list[int], completed: list[int], codes: torch.Tensor, pcm: NDArray[np.float32]) -> None:
         """Decode what advanced into `pcm`. The frame that completes a prompt primes the decoder; without a prompt it has no audio yet."""
         kept = [i for i, slot_idx in enumerate(slots) if self.checkpoint.profile.takes_prompt or slot_idx not in completed]
