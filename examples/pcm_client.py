@@ -78,13 +78,15 @@ def main() -> None:
     parser.add_argument("input", help="WAV to say (16-bit)")
     parser.add_argument("output", help="WAV to write")
     parser.add_argument("--url", default="ws://127.0.0.1:8998/v1/audio/duplex")
+    parser.add_argument("--listen-seconds", type=float, default=5.0, help="silence after the WAV, in which the model may speak")
     parser.add_argument("--live", action="store_true", help="speak in real time")
     parser.add_argument("--voice", help="a voice of the server, see /v1/voices")
     parser.add_argument("--persona", help="who the model is")
     parser.add_argument("--seed", type=int, help="for the same answer every time")
     args = parser.parse_args()
+    pcm = np.concatenate([read_wav(args.input), np.zeros(int(args.listen_seconds * RATE), np.float32)])
     try:
-        frames = asyncio.run(talk(args, read_wav(args.input)))
+        frames = asyncio.run(talk(args, pcm))
     except aiohttp.ClientError as error:
         raise SystemExit(f"no connection: {error}") from None
     write_wav(args.output, np.concatenate([np.empty(0, np.float32), *frames]))

@@ -52,16 +52,15 @@ async def gateway(process: RealGateway) -> AsyncIterator[RealGateway]:
 @pytest.mark.parametrize(("module", "protocol"), [("pcm_client", "rawpcm"), ("chat_client", "moshi")])
 async def test_an_example_client_says_hello_and_hears_a_sentence(gateway: RealGateway, tmp_path: Path, module: str, protocol: str) -> None:
     question, answer = tmp_path / "question.wav", tmp_path / "answer.wav"
-    write_wav(str(question), hello(4.0)[:-7])
+    write_wav(str(question), hello(2.0)[:-7])
     command = [sys.executable, "-m", f"examples.{module}", str(question), str(answer), "--seed", "1", "--url", gateway.url(protocol)]
-    if protocol == "moshi":
-        command += ["--listen-seconds", "2", "--voice", "NATF0.pt"]
+    command += ["--listen-seconds", "3"] + (["--voice", "NATF0.pt"] if protocol == "moshi" else [])
     done = await asyncio.to_thread(subprocess.run, command, cwd=ROOT, env=own_environ(), capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()[0].split()) >= 3, done.stdout
     heard = read_wav(str(answer))
     if protocol == "rawpcm":
-        assert heard.size == 4 * RATE - 7
+        assert heard.size == 5 * RATE - 7
     levels = [rms(part) for part in np.array_split(heard, heard.size // FRAME)]
     assert max(levels) > 0.02  # somebody speaks
     assert min(levels) < 0.002  # and not all the time
