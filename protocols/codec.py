@@ -47,6 +47,10 @@ class Codec(Protocol):
     refusal_delay_s: ClassVar[float]  # seconds after the upgrade before which this wire's clients do not hear why a call failed
     state: CodecState
 
+    @property
+    def due_s(self) -> float:
+        """Monotonic seconds at which `due` must be called at the latest; math.inf while nothing waits for time. Thread: any."""
+
     def connect(self, query: Mapping[str, str]) -> list[ClientEvent]:
         """Take the query of the upgrade request; first call of every codec.
 
@@ -68,8 +72,12 @@ class Codec(Protocol):
             LocalProtocolError: the event is illegal in this state.
         """
 
-    def keep_alive(self, now: float) -> list[Message]:
-        """Messages due at `now` because nothing else was sent for a while; usually none."""
+    def due(self, now: float) -> list[Message | ClientEvent]:
+        """Return what is to be written, and pushed to the session, at `now` though no event asked for it; usually nothing.
+
+        Called after every `receive` and `send`, at `due_s`, and again until it returns nothing. A codec with a queue of its own hands out
+        one message at a time, so that it can still take the later ones back.
+        """
 
     def faults(self) -> Mapping[str, int]:
         """What could not be used of what came in, by name and without zeros, for the log. Thread: any, at any time."""

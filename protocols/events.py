@@ -26,6 +26,13 @@ class Pacing(enum.Enum):
     SCRIPT = "script"  # a file: nothing is dropped; a full inbox stops the reading of the socket
 
 
+class Clock(enum.Enum):
+    """Who supplies the frames of a call (DESIGN.md section 3)."""
+
+    FRAMES = "frames"  # only what the caller sends; a silent socket pauses the call
+    REALTIME = "realtime"  # one frame every frame duration: what the caller sent by then, padded with silence
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingOptions:
     """Per-call sampling. `None` means the checkpoint's default.
@@ -73,18 +80,46 @@ def _check(options: SamplingOptions, name: str, is_legal: object, legal: str) ->
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Reserve:
+    """Take a slot and compute nothing yet; answered by Reserved. An Open must follow."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Open:
-    """Start the call: the first event of every session."""
+    """Start the call: the first event of a session, or the first after Reserve."""
 
     voice_prompt: str | None = None  # name from the checkpoint's allow-list; None is the server's default
     persona: str | None = None  # role text without wrapping; None or blank is the server's default
     sampling: SamplingOptions = SamplingOptions()
     pacing: Pacing = Pacing.LIVE
+    clock: Clock = Clock.FRAMES  # REALTIME goes with Pacing.LIVE
     max_frames: int | None = None  # upper bound of the call in frames, at most the server's own limit
 
     def __post_init__(self) -> None:
         if self.max_frames is not None and self.max_frames < 1:
             raise ValueError(f"max_frames must be 1 or more, not {self.max_frames}")
+        if self.clock is Clock.REALTIME and self.pacing is not Pacing.LIVE:
+            raise ValueError("a realtime clock needs live pacing")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Reprime:
+    """Begin again with another prompt in the same slot: the epoch rises, the prompt is read, Ready follows again.
+
+    Audio that waits or arrives meanwhile is kept (Clock.REALTIME only).
+    """
+
+    voice_prompt: str | None = None  # these three as in Open
+    persona: str | None = None
+    sampling: SamplingOptions = SamplingOptions()
+    replay_frames: int = 0  # so many of the last frames that the model has heard are heard again first, at most MAX_REPLAY_FRAMES
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.replay_frames <= MAX_REPLAY_FRAMES:
+            raise ValueError(f"replay_frames must be 0 to {MAX_REPLAY_FRAMES}, not {self.replay_frames}")
+
+
+MAX_REPLAY_FRAMES = 25  # 2 s (specs/realtime.md 4.1)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +157,40 @@ class Cancel:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Steer:
+    """Set how long the model is kept silent and how eager it is to speak, from the next step on. The epoch goes on."""
+
+    frames: int = 0  # so many more frames are forced to silence, in place of what was asked for before; 0 lets it speak
+    pad_bias: float = 0.0  # added to the log-probability of padding in every step until the next Steer; below 0 urges it to speak
+
+    def __post_init__(self) -> None:
+        if self.frames < 0:
+            raise ValueError("frames must be 0 or more")
+        if not -100 <= self.pad_bias <= 100:
+            raise ValueError("pad_bias must be -100 to 100")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ClearInput:
+    """Throw away audio that the model has not heard (Clock.REALTIME only)."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RunClock:
+    """Stop the session clock, or let it run on; audio that arrives starts it again as well (Clock.REALTIME only)."""
+
+    is_running: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class HangUp:
+    """End the call now: for the caller's wish (`kind` None, Ended follows) or for a fault that the codec found (Failed follows)."""
+
+    kind: ErrorKind | None = None
+    detail: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
     """The client says how much of the assistant's audio the listener has heard."""
 
@@ -142,7 +211,9 @@ class Rejected:
     detail: str
 
 
-ClientEvent = Open | AudioIn | EndOfInput | BargeIn | Cancel | Played | Rejected
+ClientEvent = (
+    Reserve | Open | Reprime | AudioIn | EndOfInput | BargeIn | Cancel | Steer | ClearInput | RunClock | HangUp | Played | Rejected
+)
 
 
 # -- ServerEvent: what a session tells its caller ------------------------------------------------------------------------------------
@@ -156,13 +227,21 @@ class Queued:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Reserved:
+    """The answer to Reserve: a slot is held for this caller."""
+
+    session_id: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """The prompt is in the model: live audio is consumed from now on. Sent once."""
+    """The prompt is in the model: live audio is consumed from now on. Sent once, and once more for every Reprime."""
 
     session_id: str
     voice_prompt: str | None  # the voice in effect
     sampling: SamplingOptions  # every field resolved, none is None
     model: str  # name of the checkpoint
+    epoch: int = 0  # of the frames that follow
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +260,17 @@ class TextDelta:
     text: str
     frame_idx: int  # the frame in which the token appeared
     epoch: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """What the model heard in a step: the last event of its frame, sent even where AudioOut was dropped (Clock.REALTIME only)."""
+
+    pcm: NDArray[np.float32]  # float32 [S], as the model got it
+    real_samples: int  # of the caller; they come first, the rest is padding
+    skipped_samples: int  # of the caller, dropped before these because too much waited
+    frame_idx: int  # of the AudioOut that answers it
+    epoch: int  # as captured when the step began
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,4 +304,4 @@ class Failed:
     detail: str
 
 
-ServerEvent = Queued | Ready | AudioOut | TextDelta | Warned | Rejected | Ended | Failed
+ServerEvent = Queued | Reserved | Ready | AudioOut | TextDelta | Heard | Warned | Rejected | Ended | Failed
