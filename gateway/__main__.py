@@ -123,10 +123,10 @@ def _check(config: Config) -> None:
 
 
 def _warn_when_open(config: Config) -> None:
-    if config.is_wide_open:
+    if config.is_wide_open and not config.keys:
         logger.warning(
             "ANYBODY who can reach %s port %d can talk to this model and fill its slots: there are no keys. "
-            "Put a firewall or a proxy that asks for them in front, or listen on 127.0.0.1",
+            "Set GATEWAY_API_KEYS or --api-keys-file, or listen on 127.0.0.1",
             config.host,
             config.port,
         )

@@ -1,8 +1,8 @@
-"""The playback ledger of one call: how much of the assistant's audio was made, sent, heard and written down.
+"""The playback ledger of one call: how much of the assistant's audio was made, sent and heard.
 
-Four cursors in milliseconds of media time since the first output sample, and the words by the time they belong to. The one rule:
-generated_ms >= sent_ms >= played_ms >= committed_ms, and each only ever rises. An acknowledgement that is late, doubled or out of order
-changes nothing; one that claims more than was sent counts as what was sent. Pure: no clock, no asyncio. Thread: any, one at a time.
+Three cursors in milliseconds of media time since the first output sample. The one rule: generated_ms >= sent_ms >= played_ms, and each only
+ever rises. An acknowledgement that is late, doubled or out of order changes nothing; one that claims more than was sent counts as what was
+sent. What of it enters a transcript is the business of the wires that have one. Pure: no clock, no asyncio. Thread: any, one at a time.
 
 Media time counts every frame that the model made. A client cannot: it never saw those that were dropped, after a barge-in or because it
 read too slowly. So it acknowledges a place in the audio that was *sent* to it, and the gaps between what was sent lead from there to media
@@ -16,29 +16,25 @@ from __future__ import annotations
 
 from collections import deque
 
-MAX_TEXTS = 8192  # words that wait for an acknowledgement; wires that never acknowledge would otherwise collect a call's whole text
-MAX_GAPS = 1024  # likewise; what is acknowledged from before the oldest of them counts as too little, never as too much
+MAX_GAPS = 1024  # kept for a wire that never acknowledges; before the oldest of them too little counts as played, never too much
 
 
 class PlaybackLedger:
-    """Cursors and unheard text of one call.
+    """Cursors of one call.
 
     Attributes:
         generated_ms: end of the last frame that the model produced.
         sent_ms: end of the last frame that was handed to the wire.
         played_ms: what the client says its listener has heard, in media time.
-        committed_ms: what has entered the transcript.
     """
 
     def __init__(self) -> None:
         self.generated_ms = 0
         self.sent_ms = 0
         self.played_ms = 0
-        self.committed_ms = 0
         self._delivered_ms = 0  # sent_ms without the gaps
         self._skipped_ms = 0  # gaps before the last acknowledgement
         self._gaps: deque[tuple[int, int]] = deque(maxlen=MAX_GAPS)  # (place in what was delivered, gaps up to and with this one in ms)
-        self._texts: deque[tuple[int, str]] = deque(maxlen=MAX_TEXTS)  # (end of its frame in ms, text), times never fall
 
     def generate(self, end_ms: int) -> None:
         """Record that audio up to `end_ms` exists."""
@@ -59,20 +55,3 @@ class PlaybackLedger:
         while self._gaps and self._gaps[0][0] < delivered_ms:
             self._skipped_ms = self._gaps.popleft()[1]
         self.played_ms = max(self.played_ms, min(delivered_ms + self._skipped_ms, self.sent_ms))
-
-    def add_text(self, end_ms: int, text: str) -> None:
-        """Record text that was sent and belongs to the frame ending at `end_ms`."""
-        self._texts.append((end_ms, text))
-
-    def cut(self) -> None:
-        """Forget the text that was not heard: after a barge-in nobody will play its audio."""
-        while self._texts and self._texts[-1][0] > self.played_ms:
-            self._texts.pop()
-
-    def commit(self) -> str:
-        """Move the text of the frames that were played to their end into the transcript: return it and forget it."""
-        heard: list[str] = []
-        while self._texts and self._texts[0][0] <= self.played_ms:
-            heard.append(self._texts.popleft()[1])
-        self.committed_ms = self.played_ms
-        return "".join(heard)

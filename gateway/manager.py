@@ -1,8 +1,8 @@
 """Admission and the register of sessions: who gets a slot, who waits, who is refused, and how everybody is sent home.
 
-A slot is claimed before the prompt is prepared, so that a full server refuses at once and nobody takes the slot from under a caller whose
-prompt is being prepared. A session that ends, at whatever moment, gives its slot back itself (`Session.end`); the manager only offers it to
-the next in line. The one rule: first come, first served; nobody is admitted past a waiting caller. Thread: loop.
+A slot is claimed before the prompt is prepared, often long before, so that a full server refuses at once and nobody takes the slot from
+under a caller whose prompt is being prepared. A session that ends, at whatever moment, gives its slot back itself (`Session.end`); the
+manager only offers it to the next in line. The one rule: first come, first served; nobody is admitted past a waiting caller. Thread: loop.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 
+from gateway.engine.base import EngineInfo
 from gateway.errors import NoFreeSlot, SessionGone
 from gateway.limits import SessionSettings
 from gateway.metrics import Direction, DropReason, Metrics
@@ -24,7 +25,7 @@ from gateway.session import Session
 from gateway.slots import Occupant, Scattered, SlotState, SlotTable
 from gateway.ticker import Ticker, TickerState
 from protocols.errors import ErrorKind
-from protocols.events import Ended, Failed, Open, Queued, SamplingOptions
+from protocols.events import Ended, Failed, Open, Queued, Reprime, SamplingOptions
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +99,7 @@ class SessionManager:
     # Public
 
     def open_session(self, protocol: str, faults: Callable[[], Mapping[str, int]] = dict) -> Session:
-        """Make a session for a new connection. It holds nothing until it is pushed an Open; `close` it in any case. Thread: loop.
+        """Make a session for a new connection; it holds nothing before Reserve or Open. `close` it in any case. Thread: loop.
 
         Args:
             faults: what the wire could not use, by name; asked when the session ends, for its line in the log.
@@ -109,9 +110,8 @@ class SessionManager:
             self._slots,
             self._session_settings,
             self._metrics,
+            self,
             clock=self._clock,
-            admit=self._admit,
-            on_end=self._on_end,
             faults=faults,
         )
         self._sessions[session.session_id] = session
@@ -135,6 +135,11 @@ class SessionManager:
     def num_sessions(self) -> int:
         """Sessions that have not ended."""
         return len(self._sessions)
+
+    @property
+    def open_s(self) -> float:
+        """Seconds after which a connection that has not asked for a call is ended."""
+        return min(self._session_settings.open_s, self._session_settings.idle_s)
 
     @property
     def health(self) -> Health:
@@ -177,14 +182,18 @@ class SessionManager:
             session.expire(now)
         self._serve_queue()
 
-    # Private: admission
+    # Sessions' side: their Host
 
-    async def _admit(self, session: Session, event: Open) -> None:
-        """Take a session from QUEUED to an armed slot.
+    @property
+    def engine_info(self) -> EngineInfo | None:
+        """What the engine says of itself; None while it cannot serve anybody."""
+        return self._ticker.engine.info if self._ticker.state is TickerState.RUNNING else None
+
+    async def reserve(self, session: Session) -> None:
+        """Let a session claim a slot, after those who wait already.
 
         Raises:
             NoFreeSlot: and the session must be ended.
-            ConfigError: a voice or persona that cannot be served; likewise.
         """
         self._check_open()
         self._check_room()  # first: a full server says that it is full, however slow it is
@@ -193,11 +202,38 @@ class SessionManager:
             await self._wait_in_queue(session)
         else:
             session.claim()
+
+    async def prime(self, session: Session, event: Open | Reprime) -> None:
+        """Prepare a prompt and arm a session with it; one that holds no slot reserves one first.
+
+        Raises:
+            NoFreeSlot: and the session must be ended.
+            ConfigError: a voice or persona that cannot be served; likewise.
+        """
+        if session.slot_idx is None:
+            await self.reserve(session)
         engine = self._ticker.engine
         voice_prompt = self._settings.default_voice if event.voice_prompt is None else event.voice_prompt
         persona = event.persona if event.persona and event.persona.strip() else self._settings.default_persona
         prompt = await asyncio.to_thread(engine.prepare, voice_prompt, persona)
-        session.arm(engine, prompt, resolve_sampling(event.sampling, engine.info.sampling), event.max_frames)
+        max_frames = event.max_frames if isinstance(event, Open) else None
+        session.arm(engine, prompt, resolve_sampling(event.sampling, engine.info.sampling), max_frames)
+
+    def on_end(self, session: Session) -> None:
+        """Forget a session that has ended, in any state, and has given its slot back."""
+        self._sessions.pop(session.session_id, None)
+        for waiter in self._queue:
+            if waiter.session is session:
+                self._queue.remove(waiter)
+                break
+        self._serve_queue()  # an unopened slot is idle at once; an opened one after its next tick
+        if not self._sessions:
+            self._is_empty.set()
+            if self._sweep is not None:
+                self._sweep.cancel()
+                self._sweep = None
+
+    # Private: admission
 
     def _check_open(self) -> None:
         if self.is_draining:
@@ -257,20 +293,6 @@ class SessionManager:
                 waiter.session.tell(Queued(position=position))
 
     # Private: callbacks
-
-    def _on_end(self, session: Session) -> None:
-        """A session has ended, in any state, and has given its slot back."""
-        self._sessions.pop(session.session_id, None)
-        for waiter in self._queue:
-            if waiter.session is session:
-                self._queue.remove(waiter)
-                break
-        self._serve_queue()  # an unopened slot is idle at once; an opened one after its next tick
-        if not self._sessions:
-            self._is_empty.set()
-            if self._sweep is not None:
-                self._sweep.cancel()
-                self._sweep = None
 
     def _on_tick(self, scattered: Scattered) -> None:
         if scattered.num_late:

@@ -1,7 +1,7 @@
 """What waits to be sent to one caller: a bounded queue of ServerEvents.
 
-A live caller that does not read loses its oldest audio, and the words of it, before anything is encoded; control events are never
-dropped, so a caller that reads nothing at all is `is_flooded` after a while and must be ended. A script's audio is never dropped: its
+A live caller that does not read loses its oldest audio, and the words of it, before anything is encoded; everything else (Heard too) is
+never dropped, so a caller that reads nothing at all is `is_flooded` after a while and must be ended. A script's audio is never dropped: its
 slot is stepped only while there is room here. The one rule: nothing follows an Ended or a Failed. Thread: loop.
 """
 
@@ -27,7 +27,8 @@ class Outbox:
         self.max_audio = max_audio
         self._events: deque[ServerEvent] = deque()
         self._num_audio = 0
-        self._has_events = asyncio.Event()
+        self._has_news = asyncio.Event()  # set by every event and every poke
+        self._is_poked = False
 
     def __len__(self) -> int:
         return len(self._events)
@@ -40,7 +41,7 @@ class Outbox:
     def put(self, event: ServerEvent) -> int:
         """Append an event; return how many older audio frames were dropped for it."""
         self._events.append(event)
-        self._has_events.set()
+        self._has_news.set()
         if not isinstance(event, AudioOut):
             return 0
         self._num_audio += 1
@@ -60,35 +61,65 @@ class Outbox:
         self._num_audio = 0
         return num_dropped
 
-    async def get(self) -> ServerEvent:
-        """Take the oldest event, waiting for one. A cancelled wait takes nothing."""
-        while not self._events:
-            self._has_events.clear()
-            await self._has_events.wait()
+    def take(self) -> ServerEvent | None:
+        """Take the oldest event; None when none waits."""
+        if not self._events:
+            return None
         event = self._events.popleft()
         if isinstance(event, AudioOut):
             self._num_audio -= 1
         return event
 
+    async def wait(self) -> None:
+        """Return when an event waits, or when `poke` was called since the last time. A cancelled wait loses nothing."""
+        while not self._events and not self._is_poked:
+            self._has_news.clear()
+            await self._has_news.wait()
+        self._is_poked = False
+
+    def poke(self) -> None:
+        """Let `wait` return though there may be no event."""
+        self._is_poked = True
+        self._has_news.set()
+
 
 class EventStream:
     """The async iterator behind `Session.events`: ends after Ended or Failed.
 
-    A class and not a generator, so that a `__anext__` that was cancelled (a time-out for keep-alives, say) can simply be called again.
+    A class and not a generator, so that a `__anext__` that was cancelled can simply be called again. A reader with more to wait for than
+    events uses `take` and `wait` instead, and lets others `poke` it.
+
+    Attributes:
+        is_over: the last event was taken.
     """
 
     def __init__(self, outbox: Outbox, on_taken: Callable[[ServerEvent], None]) -> None:
+        self.is_over = False
         self._outbox = outbox
         self._on_taken = on_taken
-        self._is_over = False
+
+    def take(self) -> ServerEvent | None:
+        """Take the oldest event; None when none waits."""
+        event = self._outbox.take()
+        if event is not None:
+            self.is_over = isinstance(event, Ended | Failed)
+            self._on_taken(event)
+        return event
+
+    async def wait(self) -> None:
+        """Return when an event waits, or when somebody has poked this stream. A cancelled wait loses nothing."""
+        await self._outbox.wait()
+
+    def poke(self) -> None:
+        """Wake the reader. Thread: loop."""
+        self._outbox.poke()
 
     def __aiter__(self) -> EventStream:
         return self
 
     async def __anext__(self) -> ServerEvent:
-        if self._is_over:
+        if self.is_over:
             raise StopAsyncIteration
-        event = await self._outbox.get()
-        self._is_over = isinstance(event, Ended | Failed)
-        self._on_taken(event)
+        while (event := self.take()) is None:
+            await self.wait()
         return event

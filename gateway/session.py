@@ -2,55 +2,81 @@
 
 A wire pushes ClientEvents and reads ServerEvents; whatever else a caller may want is an event, not a method. The methods under "gateway
 side" belong to the manager and to the slot table. The one rule: `end` is the only way out. It is synchronous and gives the slot back
-exactly once, so no cancellation, at whatever await, can leak one. Who may do what when is the table in `state.py`. Thread: loop.
+exactly once, so no cancellation, at whatever await, can leak one. Who may do what when is the table in `state.py`, and what becomes of
+audio on its way to the slot the business of an intake. Thread: loop.
 """
 
 from __future__ import annotations
 
-import asyncio
+import dataclasses
+import functools
 import logging
-import math
-from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
-from typing import assert_never
+from collections.abc import Callable, Mapping
+from typing import Protocol, assert_never
 
-from gateway.engine.base import Engine, Prompt
-from gateway.errors import GatewayError, SessionGone
-from gateway.ledger import PlaybackLedger
+from gateway.admission import Admission
+from gateway.engine.base import Engine, EngineInfo, Prompt
+from gateway.errors import NoFreeSlot, SessionGone
+from gateway.intake import ClockedIntake, FrameIntake
+from gateway.lease import Lease
 from gateway.limits import Limits, SessionSettings
 from gateway.logs import SessionAdapter
 from gateway.metrics import Direction, DropReason, Metrics, outcome_of
 from gateway.outbox import EventStream, Outbox
+from gateway.output import Output
 from gateway.slots import Answer, InFrame, PushResult, SlotTable
 from gateway.state import SessionEvent, SessionState, next_state
-from gateway.text import TextAssembler
-from protocols.audio import FrameAssembler
-from protocols.errors import ErrorKind
+from gateway.tally import DropTally
+from protocols.errors import ErrorKind, LocalProtocolError
 from protocols.events import (
     AudioIn,
     AudioOut,
     BargeIn,
     Cancel,
+    ClearInput,
     ClientEvent,
+    Clock,
     Ended,
     EndOfInput,
     EndReason,
     Failed,
+    HangUp,
     Open,
     Pacing,
     Played,
     Ready,
     Rejected,
+    Reprime,
+    Reserve,
+    Reserved,
+    RunClock,
     SamplingOptions,
     ServerEvent,
-    TextDelta,
+    Steer,
     Warned,
 )
 
 logger = logging.getLogger(__name__)
 
-DROP_WARNING_S = 10.0  # at most one Warned and one log line about dropped frames in so many seconds
+CLOCKED_OUTBOX_S = 2.0  # audio that may wait for a caller with a clock: "more than 2000 ms of unsent audio" (specs/realtime.md 3.13)
 HUNG_UP = Ended(reason=EndReason.CALLER)
+
+
+class Host(Protocol):
+    """What a session asks of the manager."""
+
+    @property
+    def engine_info(self) -> EngineInfo | None:
+        """What the engine says of itself; None while it cannot serve anybody."""
+
+    async def reserve(self, session: Session) -> None:
+        """Let the session `claim` a slot, or wait for one; raises GatewayError."""
+
+    async def prime(self, session: Session, event: Open | Reprime) -> None:
+        """Prepare a prompt and `arm` the session with it, after `reserve` if it has no slot; raises GatewayError."""
+
+    def on_end(self, session: Session) -> None:
+        """The session has ended and has given its slot back."""
 
 
 class Session:
@@ -60,11 +86,9 @@ class Session:
         session_id, protocol: unguessable name of the call; name of the wire.
         state: where the call is in its life; see `state.py`.
         pacing: who keeps the time; known from Open on.
-        slot_idx, epoch: the slot it holds (None before and after) and its epoch; output stamped with an older one is never sent.
-        ledger: how much audio was made, sent and heard.
         opened_s: clock at Open (before that, at creation).
-        frames_in, frames_out: frames accepted for the model, frames it answered.
-        dropped: dropped frames by (direction, reason).
+        ledger: how much audio was made, sent and heard.
+        dropped: dropped frames by direction and reason.
     """
 
     def __init__(
@@ -74,69 +98,70 @@ class Session:
         slots: SlotTable,
         settings: SessionSettings,
         metrics: Metrics,
+        host: Host,
         *,
         clock: Callable[[], float],
-        admit: Callable[[Session, Open], Awaitable[None]],
-        on_end: Callable[[Session], None],
         faults: Callable[[], Mapping[str, int]],
     ) -> None:
         self.session_id = session_id
         self.protocol = protocol
         self.state = SessionState.NEW
         self.pacing = Pacing.LIVE
-        self.slot_idx: int | None = None
-        self.epoch = 0
-        self.ledger = PlaybackLedger()
         self.opened_s = clock()
-        self.frames_in = 0
-        self.frames_out = 0
-        self.dropped: Counter[tuple[Direction, DropReason]] = Counter()
-        self._slots = slots
+        self._settings = settings
         self._metrics = metrics
+        self._host = host
         self._clock = clock
-        self._admit = admit
-        self._on_end = on_end
         self._faults = faults
-        self._admission: asyncio.Task[None] | None = None
-        self._outbox = Outbox(slots.outbox_frames)
-        self._may_go_on = asyncio.Event()  # wakes a push that waits for the slot or for room in its inbox
-        self._engine: Engine | None = None  # this and the next two are set by arm
-        self._assembler: FrameAssembler | None = None
-        self._ready: Ready | None = None  # what Ready will say
-        self._limits = Limits(settings, self.opened_s)
-        self._text = TextAssembler()
-        self._text_epoch = 0  # of the last frame whose text was sent
-        self._early_samples = 0  # of live audio before Ready
-        self._pending = 0  # frames in the inbox or in the engine: accepted, not dropped, not answered
-        self._claimed_s = 0.0
-        self._last_warning_s = -math.inf
         self._log = SessionAdapter(logger, session_id, protocol)
+        self._admission = Admission(f"admit {session_id}", self._log, self.end)
+        self._lease = Lease(slots, self)
+        self._inbox_frames = slots.inbox_frames
+        self._tally = DropTally(metrics, self._log, clock, self.tell)
+        self._intake: FrameIntake | ClockedIntake = FrameIntake(Pacing.LIVE, slots.inbox_frames, self._feed, self._tally.drop_backlog)
+        self._output = Output()
+        self._outbox = Outbox(slots.outbox_frames)
+        self._limits = Limits(settings, self.opened_s)
+        self._ready: Ready | None = None  # what Ready will say; set by arm
+        self._primed_s = 0.0  # clock when the present prompt was asked for, or the slot found for it
+        self.ledger = self._output.ledger
+        self.dropped: Mapping[tuple[Direction, DropReason], int] = self._tally.dropped
 
     # Public
 
     async def push(self, event: ClientEvent) -> None:
-        """Take one event of the caller. One task at a time; the first event is Open.
+        """Take one event of the caller. The first one is Open, or Reserve and then Open.
 
-        Audio of a Pacing.SCRIPT caller waits until there is room for it: stop reading the socket meanwhile, but watch it for a hang-up.
-        Everything else returns at once; admission goes on in the background and is told by `events`.
+        Only audio of a Pacing.SCRIPT caller, and its EndOfInput, wait in here until there is room: stop reading the socket meanwhile, but
+        watch it for a hang-up; and let one task at a time push those. Everything else is done when this returns and never waits, so any
+        task may push it meanwhile. Admission goes on in the background and is told by `events`.
 
         Raises:
             SessionGone: the session has ended, perhaps while this call waited.
-            LocalProtocolError: the event is illegal in this state.
+            LocalProtocolError: the event is illegal in this state, or needs another clock.
         """
-        self._raise_if_closed()
+        if self.state is SessionState.CLOSED:
+            raise SessionGone("the session has ended")
         match event:
+            case Reserve():
+                self._reserve()
             case Open():
                 self._open(event)
+            case Reprime():
+                self._reprime(event)
             case AudioIn():
-                self._move(SessionEvent.AUDIO)
                 await self._push_audio(event)
             case EndOfInput():
                 await self._push_end()
-            case BargeIn():
-                self._cut(0)
-            case Cancel():
-                self._cut(event.steer_frames)
+            case BargeIn() | Cancel():
+                self._cut(event.steer_frames if isinstance(event, Cancel) else 0)
+            case Steer():
+                self._move(SessionEvent.CONTROL)
+                self._lease.steer(event)
+            case ClearInput() | RunClock():
+                self._control_clock(event)
+            case HangUp():
+                self.end(HUNG_UP if event.kind is None else Failed(kind=event.kind, detail=event.detail))
             case Played():
                 self._move(SessionEvent.PLAYED)
                 self.ledger.play(event.played_ms)
@@ -154,6 +179,31 @@ class Session:
         """End the session for the wire's reason; harmless when it has ended already. Never waits."""
         self.end(last)
 
+    @property
+    def slot_idx(self) -> int | None:
+        """The slot it holds; None before and after."""
+        return self._lease.slot_idx
+
+    @property
+    def epoch(self) -> int:
+        """Of its slot: output stamped with an older one is never sent."""
+        return self._lease.epoch
+
+    @property
+    def frames_in(self) -> int:
+        """Frames accepted for the model."""
+        return self._intake.num_accepted
+
+    @property
+    def frames_out(self) -> int:
+        """Frames that the model answered."""
+        return self._output.num_frames
+
+    @property
+    def refusal(self) -> NoFreeSlot | None:
+        """Why it got no slot, where that is why it ended."""
+        return self._admission.refusal
+
     # Gateway side: the manager
 
     def claim(self) -> None:
@@ -162,29 +212,32 @@ class Session:
         Raises:
             NoFreeSlot: none is idle.
         """
-        self.slot_idx, self.epoch = self._slots.claim(self, self.pacing)
-        self._log.slot_idx = self.slot_idx
-        self._claimed_s = self._clock()
+        self._log.slot_idx = self._lease.claim()
+        self._primed_s = self._clock()
         self._move(SessionEvent.CLAIM)
+        if self.state is SessionState.RESERVED:
+            self.tell(Reserved(session_id=self.session_id))
 
     def arm(self, engine: Engine, prompt: Prompt, sampling: SamplingOptions, max_frames: int | None) -> None:
-        """Hand the prompt to the engine; `sampling` has every field set, `max_frames` is the caller's own limit."""
-        assert self.slot_idx is not None  # the manager claims before it arms
+        """Hand the prompt to the engine; `sampling` has every field set, `max_frames` is the caller's own limit.
+
+        The limit is settled with the first prompt.
+        """
         info = engine.info
-        self._engine = engine
-        self._assembler = FrameAssembler(info.frame_samples)
+        is_first = self._ready is None
         self._ready = Ready(session_id=self.session_id, voice_prompt=prompt.voice_prompt, sampling=sampling, model=info.model)
-        self._slots.arm(self.slot_idx, self, prompt, sampling, max_frames=self._limits.arm(info, max_frames))
-        self._may_go_on.set()
+        self._output.arm(engine)
+        if is_first:
+            self._lease.arm(prompt, sampling, pacing=self.pacing, max_frames=self._limits.arm(info, max_frames))
+        else:
+            self._lease.rearm(prompt, sampling)
+        self._intake.arm(info)
 
     def tell(self, event: ServerEvent) -> None:
         """Put one event on its way to the caller."""
         if self.state is SessionState.CLOSED:
             return  # the flood below ended the session in the middle of an answer; nothing follows the last word
-        num_dropped = self._outbox.put(event)
-        if num_dropped:
-            self._drop(Direction.OUT, DropReason.SLOW_READER, num_dropped)
-            self._warn_dropped("audio was dropped: you do not read it fast enough")
+        self._tally.drop_unread(self._outbox.put(event))
         if self._outbox.is_flooded:
             self.end(Failed(kind=ErrorKind.SLOW_READER, detail="too many messages wait for you"))
 
@@ -197,19 +250,17 @@ class Session:
         if self.state is SessionState.CLOSED:
             return
         self._move(SessionEvent.END)
-        self._count_early()
-        if (tail := self._text.flush()) and self._text_epoch == self.epoch:
-            self._outbox.put(TextDelta(text=tail, frame_idx=self.frames_out - 1, epoch=self.epoch))
-        if self._admission is not None:
-            self._admission.cancel()  # often this very task, about to return; then it does no harm
-        if self.slot_idx is not None:
-            self._slots.release(self.slot_idx, self)
-            self.slot_idx = None
+        self._tally.drop(Direction.IN, DropReason.NOT_READY, self._intake.take_early_frames())
+        tail = self._output.tail(self.epoch)
+        if tail is not None and isinstance(self._intake, FrameIntake):  # with a clock nothing of a frame follows its Heard
+            self._outbox.put(tail)
+        self._admission.cancel()
+        self._lease.release()
         self._outbox.put(last)
-        self._may_go_on.set()
+        self._intake.close()
         self._metrics.count_end(self.protocol, last)
         self._log_end(last)
-        self._on_end(self)
+        self._host.on_end(self)
 
     # Gateway side: the slot table's Occupant
 
@@ -220,134 +271,115 @@ class Session:
         assert self._ready is not None
         self._move(SessionEvent.READY)
         now = self._clock()
-        self._metrics.prefill_seconds.observe(now - self._claimed_s)
+        self._metrics.prefill_seconds.observe(now - self._primed_s)
         self._limits.ready(now)
-        self._count_early()
-        self.tell(self._ready)
+        self._tally.drop(Direction.IN, DropReason.NOT_READY, self._intake.take_early_frames())
+        self.tell(dataclasses.replace(self._ready, epoch=self.epoch))
+        self._intake.ready()
 
     def on_answer(self, answer: Answer) -> None:
         """One frame came back: pass it on, and see whether the call is over."""
         if self.state is SessionState.CLOSED:
             return
-        assert self._engine is not None
-        self._pending -= 1
-        self._may_go_on.set()
-        frame_idx = self.frames_out
-        self.frames_out += 1
-        end_ms = self._end_ms(frame_idx, self._engine.info.frame_samples if answer.pcm is None else answer.pcm.size)
-        self.ledger.generate(end_ms)
-        text = self._text.push(self._engine.piece(answer.text_id))  # of a dropped frame too: the next may end its character
-        if answer.pcm is None or answer.epoch != self.epoch:  # the epoch may have moved on since scatter looked
-            self._drop(Direction.OUT, DropReason.BARGE_IN)
-            self._grant(1)
-        else:
-            if frame_idx == 0:
-                self._metrics.first_audio_seconds.observe(self._clock() - self.opened_s)
-            self._text_epoch = answer.epoch
-            self.tell(AudioOut(pcm=answer.pcm, frame_idx=frame_idx, epoch=answer.epoch))
-            if text:
-                self.tell(TextDelta(text=text, frame_idx=frame_idx, epoch=answer.epoch))
-        if self.state is SessionState.DRAINING and self._pending == 0:
+        given = self._intake.answered()
+        is_current = answer.pcm is not None and answer.epoch == self.epoch  # the epoch may have moved on since scatter looked
+        if not is_current:
+            self._tally.drop(Direction.OUT, DropReason.BARGE_IN)
+            self._lease.grant(1)
+        elif self.frames_out == 0:
+            self._metrics.first_audio_seconds.observe(self._clock() - self.opened_s)
+        for event in self._output.answered(answer, is_current, given):
+            self.tell(event)
+        if self.state is SessionState.DRAINING and self._intake.num_pending == 0:
             self.end(Ended(reason=EndReason.FINISHED))
         else:
             self._obey(self._limits.check_frames(self.frames_out))
 
-    # Private: input
+    # Private: the slot and its prompt
+
+    def _reserve(self) -> None:
+        before = self.state
+        self._move(SessionEvent.RESERVE)
+        if before is SessionState.NEW:
+            self._limits.reserve()
+            self._admission.start(functools.partial(self._host.reserve, self))
+        elif before is SessionState.RESERVED:
+            self.tell(Reserved(session_id=self.session_id))
 
     def _open(self, event: Open) -> None:
         self._move(SessionEvent.OPEN)
-        self._limits.open()
+        self._limits.open(event.clock)
         self.pacing = event.pacing
-        self.opened_s = self._clock()
+        self.opened_s = self._primed_s = self._clock()
+        inbox_frames, info = self._inbox_frames, self._host.engine_info
+        if event.clock is Clock.FRAMES:
+            self._intake = FrameIntake(event.pacing, inbox_frames, self._feed, self._tally.drop_backlog)
+        elif info is not None:  # without an engine the call is about to be refused
+            on_dropped = functools.partial(self._tally.drop, Direction.IN, DropReason.BACKLOG)  # Heard tells the caller
+            self._intake = ClockedIntake(info, self._settings, inbox_frames, self._feed, on_dropped, self._clock)
+            self._outbox.max_audio = round(CLOCKED_OUTBOX_S * info.sample_rate / info.frame_samples)
         if event.pacing is Pacing.SCRIPT:
             self._outbox.max_audio = None  # bounded by the slot's credit
-        self._log.info("open: %s pacing", event.pacing.value)
-        self._admission = asyncio.get_running_loop().create_task(self._run_admission(event), name=f"admit {self.session_id}")
-        self._admission.add_done_callback(self._admitted)
+        self._log.info("open: %s pacing, %s clock", event.pacing.value, event.clock.value)
+        self._admission.start(functools.partial(self._host.prime, self, event))
 
-    async def _run_admission(self, event: Open) -> None:
-        try:
-            await self._admit(self, event)
-        except GatewayError as error:
-            self.end(Failed(kind=error.kind, detail=str(error)))
+    def _reprime(self, event: Reprime) -> None:
+        if not isinstance(self._intake, ClockedIntake):
+            raise LocalProtocolError("another prompt needs a realtime clock")  # frames that came meanwhile would be lost
+        self._move(SessionEvent.REPRIME)
+        self._primed_s = self._clock()
+        self._intake.disarm(self._lease.disarm(), event.replay_frames)
+        self._purge()
+        self._admission.start(functools.partial(self._host.prime, self, event))
 
-    def _admitted(self, task: asyncio.Task[None]) -> None:
-        if task.cancelled():  # by end (then this does nothing), or by a loop that is being torn down
-            self.end(Failed(kind=ErrorKind.SHUTDOWN, detail="the server is stopping"))
-        elif (error := task.exception()) is not None:
-            self._log.error("admission failed", exc_info=error)
-            self.end(Failed(kind=ErrorKind.INTERNAL, detail="internal error"))
+    # Private: input and output
 
     async def _push_audio(self, event: AudioIn) -> None:
+        self._move(SessionEvent.AUDIO)
         if self.state is SessionState.DRAINING:
-            self._drop(Direction.IN, DropReason.AFTER_END)
-            return
-        if self.pacing is Pacing.LIVE and self.state is not SessionState.LIVE:
-            self._early_samples += event.pcm.size  # specs/moshi-protocol.md 3.2: live audio before Ready is dropped
-            return
-        while self._assembler is None:
-            await self._wait_to_go_on()
-        pcm = event.pcm
-        if self.pacing is Pacing.LIVE:  # what the inbox would drop at once is not even cut into frames: one message may hold minutes
-            pcm, num_dropped = self._assembler.skip(pcm, self._slots.inbox_frames)
-            self._drop_backlog(num_dropped)
-        for frame in self._assembler.push(pcm):
-            await self._push_frame(InFrame(frame, frame.size))
+            self._tally.drop(Direction.IN, DropReason.AFTER_END)
+        else:
+            await self._intake.push(event.pcm)
 
     async def _push_end(self) -> None:
-        tail = None if self._assembler is None else self._assembler.flush()
-        if tail is not None:
-            await self._push_frame(InFrame(*tail))
+        await self._intake.flush()
         self._move(SessionEvent.END_OF_INPUT)
-        if self._pending == 0:
+        if self._intake.num_pending == 0:
             self.end(Ended(reason=EndReason.FINISHED))
 
-    async def _push_frame(self, frame: InFrame) -> None:
-        self._raise_if_closed()
-        assert self.slot_idx is not None
-        while (result := self._slots.push_frame(self.slot_idx, self, frame, self._clock())) is PushResult.FULL:
-            await self._wait_to_go_on()
-        self.frames_in += 1
-        self._limits.hear(self._clock())
-        if result is PushResult.DROPPED_OLDEST:
-            self._drop_backlog(1)
-        else:
-            self._pending += 1
-
-    async def _wait_to_go_on(self) -> None:
-        self._may_go_on.clear()
-        await self._may_go_on.wait()
-        self._raise_if_closed()
+    def _feed(self, frame: InFrame) -> PushResult:
+        now = self._clock()
+        result = self._lease.push_frame(frame, now)
+        if result is not PushResult.FULL:
+            self._limits.hear(now)
+        return result
 
     def _cut(self, steer_frames: int) -> None:
-        self._move(SessionEvent.BARGE_IN)
-        if self.slot_idx is None:
-            return
-        self.epoch = self._slots.cut(self.slot_idx, self, steer_frames=steer_frames)
-        num_dropped = self._outbox.purge_output()
-        self._drop(Direction.OUT, DropReason.BARGE_IN, num_dropped)
-        self._grant(num_dropped)
-        self.ledger.cut()
+        self._move(SessionEvent.CONTROL)
+        if self._lease.cut(steer_frames):
+            self._purge()
 
-    # Private: output
+    def _control_clock(self, event: ClearInput | RunClock) -> None:
+        self._move(SessionEvent.CONTROL)
+        if not isinstance(self._intake, ClockedIntake):
+            return  # there is none, or not yet
+        if isinstance(event, RunClock):
+            self._intake.run(event.is_running)
+        else:
+            self._intake.clear(self._lease.clear_inbox())
+
+    def _purge(self) -> None:
+        num_dropped = self._outbox.purge_output()
+        self._tally.drop(Direction.OUT, DropReason.BARGE_IN, num_dropped)
+        self._lease.grant(num_dropped)
 
     def _taken(self, event: ServerEvent) -> None:
         """The reader has taken an event: it counts as sent."""
         if isinstance(event, AudioOut):
-            self.ledger.send(self._end_ms(event.frame_idx, 0), self._end_ms(event.frame_idx, event.pcm.size))
-            self._grant(1)
+            self._output.sent(event)
+            self._lease.grant(1)
             if self.state is SessionState.DRAINING:
                 self._limits.hear(self._clock())  # a long answer that is being read is not an idle call
-        elif isinstance(event, TextDelta):
-            assert self._engine is not None
-            self.ledger.add_text(self._end_ms(event.frame_idx, self._engine.info.frame_samples), event.text)
-
-    def _end_ms(self, frame_idx: int, num_samples: int) -> int:
-        assert self._engine is not None
-        info = self._engine.info
-        return (frame_idx * info.frame_samples + num_samples) * 1000 // info.sample_rate
-
-    # Private: bookkeeping
 
     def _obey(self, due: Ended | Failed | Warned | None) -> None:
         match due:
@@ -359,38 +391,7 @@ class Session:
     def _move(self, event: SessionEvent) -> None:
         self.state = next_state(self.state, event)
 
-    def _raise_if_closed(self) -> None:
-        if self.state is SessionState.CLOSED:
-            raise SessionGone("the session has ended")
-
-    def _grant(self, num_frames: int) -> None:
-        if self.slot_idx is not None and num_frames:
-            self._slots.grant(self.slot_idx, self, num_frames)
-
-    def _drop(self, direction: Direction, reason: DropReason, num_frames: int = 1) -> None:
-        if num_frames:
-            self.dropped[direction, reason] += num_frames
-            self._metrics.count_dropped(direction, reason, num_frames)
-
-    def _drop_backlog(self, num_frames: int) -> None:
-        if num_frames:
-            self._drop(Direction.IN, DropReason.BACKLOG, num_frames)
-            self._warn_dropped("audio was dropped: more arrives than the server can take")
-
-    def _count_early(self) -> None:
-        if self._engine is not None:  # or nobody knows what a frame is
-            num_frames, self._early_samples = self._early_samples // self._engine.info.frame_samples, 0
-            self._drop(Direction.IN, DropReason.NOT_READY, num_frames)
-
-    def _warn_dropped(self, detail: str) -> None:
-        now = self._clock()
-        if now - self._last_warning_s >= DROP_WARNING_S:
-            self._last_warning_s = now
-            self._log.warning("%s", detail)
-            self.tell(Warned(detail=detail))
-
     def _log_end(self, last: Ended | Failed) -> None:
-        dropped = ", ".join(f"{count} {way.value} {reason.value}" for (way, reason), count in self.dropped.items()) or "none"
         faults = "".join(f", {count} {name}" for name, count in self._faults().items())
-        facts = (outcome_of(last).value, self._clock() - self.opened_s, self.frames_in, self.frames_out, dropped, faults)
+        facts = (outcome_of(last).value, self._clock() - self.opened_s, self.frames_in, self.frames_out, self._tally, faults)
         self._log.info("closed: %s, %.1f s, frames in %d, out %d, dropped %s%s", *facts)

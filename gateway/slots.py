@@ -3,122 +3,40 @@
 The event loop claims, fills, steers and releases; the tick thread gathers and scatters. Both do so under `SlotTable.cond`, the one lock
 of the core, held for bookkeeping only: no engine call, no copy of audio and no callback happens under it. The one rule: an output belongs
 to the occupant and the epoch captured when its input was gathered. Where the slot has a new occupant by then the output is dropped; where
-the epoch has moved on (barge-in, cancel) its audio is. This module owns no thread and reads no clock; it knows rows, not sessions.
+the epoch has moved on (barge-in, cancel, a new prompt) its audio is. This module owns no thread and reads no clock; it knows rows, not
+sessions.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import enum
-import math
 import threading
-from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gateway.engine.base import FrameBatch, FrameOutput, Prompt
 from gateway.errors import NoFreeSlot
+from gateway.slot import Answer, Capture, InFrame, Occupant, Opening, PushResult, Slot, SlotState
 from protocols.errors import ErrorKind, LocalProtocolError
-from protocols.events import Ended, Failed, Pacing, SamplingOptions
+from protocols.events import Pacing, SamplingOptions
+
+__all__ = [
+    "INBOX_FRAMES",
+    "OUTBOX_FRAMES",
+    "Answer",
+    "Gathered",
+    "InFrame",
+    "Occupant",
+    "PushResult",
+    "Scattered",
+    "SlotState",
+    "SlotTable",
+]
 
 INBOX_FRAMES = 12  # 960 ms at 80 ms a frame: a backlog that a caller still takes for a slow answer, not for a dead one
 OUTBOX_FRAMES = 12
-
-
-class SlotState(enum.Enum):
-    """Where a slot is in its life."""
-
-    IDLE = "idle"  # nobody's; the engine row is free, or will be closed before it is opened again
-    PREFILL = "prefill"  # claimed; the prompt is being prepared or read
-    LIVE = "live"  # one frame out for each frame in
-    DRAINING = "draining"  # released; the engine row is closed by the next tick
-
-
-class PushResult(enum.Enum):
-    """What became of a pushed frame."""
-
-    ACCEPTED = "accepted"
-    DROPPED_OLDEST = "dropped_oldest"  # accepted, and the oldest waiting frame made room (Pacing.LIVE)
-    FULL = "full"  # not taken: try again when an answer has come (Pacing.SCRIPT)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Answer:
-    """One output frame for its caller."""
-
-    epoch: int  # as captured when the input was gathered
-    pcm: NDArray[np.float32] | None  # float32 [real samples of the input frame], the occupant's own; None when its epoch is over
-    text_id: int
-
-
-class Occupant(Protocol):
-    """Who holds a slot. Called on the event loop, never under the lock."""
-
-    def on_ready(self) -> None:
-        """The prompt is in the model."""
-
-    def on_answer(self, answer: Answer) -> None:
-        """One frame was answered."""
-
-    def end(self, last: Ended | Failed) -> None:
-        """The call is over, for a reason that is not the occupant's."""
-
-
-class InFrame(NamedTuple):
-    """One whole frame of input."""
-
-    pcm: NDArray[np.float32]  # float32 [S]
-    real_samples: int  # S, or less for the padded last frame of a call
-
-
-@dataclasses.dataclass(slots=True)
-class Slot:
-    """One row of the engine batch. Guarded by the table's lock."""
-
-    slot_idx: int
-    state: SlotState = SlotState.IDLE
-    epoch: int = 0  # rises on claim, barge-in, cancel and release; never falls
-    occupant: Occupant | None = None
-    pacing: Pacing = Pacing.LIVE
-    inbox: deque[InFrame] = dataclasses.field(default_factory=deque)
-    to_open: tuple[Prompt, SamplingOptions] | None = None  # set by arm, taken by the next gather
-    is_in_engine: bool = False  # the engine has been (or, in this very tick, is being) told to open the row
-    frames_left: int = 0  # frames until the call's limit; the engine is never stepped past it
-    credit: int | None = None  # output frames its outbox still has room for; None: no limit (a live outbox drops instead)
-    steer_frames: int = 0  # frames still to be forced to silence
-    last_push_s: float = -math.inf  # clock of the last accepted frame
-
-    @property
-    def is_open_for_frames(self) -> bool:
-        """Whether a frame, if there is one, may go into the next step."""
-        return self.state is SlotState.LIVE and self.frames_left > 0 and self.credit != 0
-
-    @property
-    def is_runnable(self) -> bool:
-        """Whether the next step advances this row."""
-        if self.state is SlotState.PREFILL:
-            return self.to_open is not None or self.is_in_engine
-        return self.is_open_for_frames and bool(self.inbox)
-
-
-class Capture(NamedTuple):
-    """Whose row it was when the batch was gathered."""
-
-    slot_idx: int
-    occupant: Occupant
-    epoch: int
-    real_samples: int  # 0 for a row that prefills
-
-
-class Opening(NamedTuple):
-    """A row that the engine must open before the step."""
-
-    slot_idx: int
-    prompt: Prompt
-    sampling: SamplingOptions
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -130,6 +48,7 @@ class Gathered:
     prefilling: Sequence[Capture]
     rows: Sequence[Capture]
     batch: FrameBatch
+    num_freed: int  # of the closings: slots that nobody holds any more
     max_backlog: int  # frames left in the longest inbox
 
     @property
@@ -170,7 +89,7 @@ class SlotTable:
         with self.cond:
             return sum(slot.state is state for slot in self.slots)
 
-    def claim(self, occupant: Occupant, pacing: Pacing) -> tuple[int, int]:
+    def claim(self, occupant: Occupant) -> tuple[int, int]:
         """Take a free slot; return its index and epoch. Nothing happens in the engine until `arm`. Thread: loop.
 
         Raises:
@@ -182,12 +101,12 @@ class SlotTable:
                     slot.state = SlotState.PREFILL
                     slot.epoch += 1
                     slot.occupant = occupant
-                    slot.pacing = pacing
-                    slot.credit = self.outbox_frames if pacing is Pacing.SCRIPT else None
                     return slot.slot_idx, slot.epoch
         raise NoFreeSlot(ErrorKind.CAPACITY, "every slot is taken")
 
-    def arm(self, slot_idx: int, occupant: Occupant, prompt: Prompt, sampling: SamplingOptions, *, max_frames: int) -> None:
+    def arm(
+        self, slot_idx: int, occupant: Occupant, prompt: Prompt, sampling: SamplingOptions, *, pacing: Pacing, max_frames: int
+    ) -> None:
         """Hand the prompt over: the next tick opens the row. The call may take `max_frames` frames. Thread: loop.
 
         Raises:
@@ -195,10 +114,51 @@ class SlotTable:
         """
         with self.cond:
             slot = self._held(slot_idx, occupant)
-            if slot.state is not SlotState.PREFILL or slot.to_open is not None or slot.is_in_engine:
+            if slot.is_armed:
                 raise LocalProtocolError(f"slot {slot_idx} is armed already")
+            slot.is_armed = True
             slot.to_open = (prompt, sampling)
+            slot.pacing = pacing
+            slot.credit = self.outbox_frames if pacing is Pacing.SCRIPT else None
             slot.frames_left = max_frames
+            self.cond.notify()
+
+    def disarm(self, slot_idx: int, occupant: Occupant) -> tuple[int, int]:
+        """End the life of the row but not the hold on the slot: another prompt comes with `rearm`. Thread: loop.
+
+        What the model was going to hear is given up, what it is being told is answered in the old epoch; steering and limit stay.
+
+        Returns:
+            The new epoch, and how many of the newest frames were taken out of the inbox.
+
+        Raises:
+            LocalProtocolError: not the occupant, or the slot is not live.
+        """
+        with self.cond:
+            slot = self._held(slot_idx, occupant)
+            if slot.state is not SlotState.LIVE:
+                raise LocalProtocolError(f"slot {slot_idx} is not live")
+            slot.state = SlotState.PREFILL
+            slot.epoch += 1
+            slot.is_armed = False
+            slot.to_close = True
+            num_unheard = len(slot.inbox)
+            slot.inbox.clear()
+            self.cond.notify()
+            return slot.epoch, num_unheard
+
+    def rearm(self, slot_idx: int, occupant: Occupant, prompt: Prompt, sampling: SamplingOptions) -> None:
+        """Hand another prompt over, after `disarm`: the next tick closes the row, if it has not yet, and opens it again. Thread: loop.
+
+        Raises:
+            LocalProtocolError: not the occupant, or armed.
+        """
+        with self.cond:
+            slot = self._held(slot_idx, occupant)
+            if slot.is_armed:
+                raise LocalProtocolError(f"slot {slot_idx} is armed already")
+            slot.is_armed = True
+            slot.to_open = (prompt, sampling)
             self.cond.notify()
 
     def push_frame(self, slot_idx: int, occupant: Occupant, frame: InFrame, now: float) -> PushResult:
@@ -235,6 +195,29 @@ class SlotTable:
             slot.steer_frames = max(slot.steer_frames, steer_frames)
             return slot.epoch
 
+    def steer(self, slot_idx: int, occupant: Occupant, steer_frames: int, pad_bias: float) -> None:
+        """Set the frames that the model is forced to silence for, in place of what was set before, and its bias. Thread: loop.
+
+        Raises:
+            LocalProtocolError: not the occupant.
+        """
+        with self.cond:
+            slot = self._held(slot_idx, occupant)
+            slot.steer_frames = steer_frames
+            slot.pad_bias = pad_bias
+
+    def clear_inbox(self, slot_idx: int, occupant: Occupant) -> int:
+        """Throw away the frames that wait; return their number. Thread: loop.
+
+        Raises:
+            LocalProtocolError: not the occupant.
+        """
+        with self.cond:
+            slot = self._held(slot_idx, occupant)
+            num_frames = len(slot.inbox)
+            slot.inbox.clear()
+            return num_frames
+
     def grant(self, slot_idx: int, occupant: Occupant, num_frames: int) -> None:
         """Say that a script's outbox has room for more frames. Thread: loop.
 
@@ -259,7 +242,7 @@ class SlotTable:
         with self.cond:
             slot = self._held(slot_idx, occupant)
             was_in_engine = slot.is_in_engine
-            self._clear(slot)
+            slot.clear()
             slot.epoch += 1
             if was_in_engine:
                 slot.state = SlotState.DRAINING
@@ -270,7 +253,7 @@ class SlotTable:
 
     def has_work(self) -> bool:
         """Whether a tick would do anything. Call it under `cond`. Thread: tick."""
-        return any(slot.state is SlotState.DRAINING or slot.is_runnable for slot in self.slots)
+        return any(slot.is_due for slot in self.slots)
 
     def is_worth_waiting(self, now: float, recent_s: float) -> bool:
         """Whether a step is due that a peer, who spoke within `recent_s` and has no frame yet, may still join. Thread: tick.
@@ -291,6 +274,8 @@ class SlotTable:
         frames: list[NDArray[np.float32]] = []
         exec_mask = np.zeros(self.num_slots, dtype=np.bool_)
         steer_mask = np.zeros(self.num_slots, dtype=np.bool_)
+        pad_bias = np.zeros(self.num_slots, dtype=np.float32)
+        num_freed = 0
         with self.cond:
             for slot in self.slots:
                 if slot.state is SlotState.DRAINING:
@@ -298,6 +283,10 @@ class SlotTable:
                     # so after this closing.
                     closings.append(slot.slot_idx)
                     slot.state = SlotState.IDLE
+                    num_freed += 1
+                elif slot.to_close:  # and perhaps opened again right below: a tick closes before it opens
+                    closings.append(slot.slot_idx)
+                    slot.to_close = slot.is_in_engine = False
                 if not slot.is_runnable:
                     continue
                 assert slot.occupant is not None
@@ -314,6 +303,7 @@ class SlotTable:
                 exec_mask[slot.slot_idx] = True
                 steer_mask[slot.slot_idx] = slot.steer_frames > 0
                 slot.steer_frames = max(0, slot.steer_frames - 1)
+                pad_bias[slot.slot_idx] = slot.pad_bias
                 slot.frames_left -= 1
                 if slot.credit is not None:
                     slot.credit -= 1
@@ -321,13 +311,13 @@ class SlotTable:
         pcm = np.zeros((self.num_slots, frame_samples), dtype=np.float32)
         if frames:
             pcm[exec_mask] = frames  # rows are in slot order, as the mask is
-        batch = FrameBatch(pcm=pcm, exec_mask=exec_mask, steer_mask=steer_mask)
-        return Gathered(closings, openings, prefilling, rows, batch, max_backlog)
+        batch = FrameBatch(pcm=pcm, exec_mask=exec_mask, steer_mask=steer_mask, pad_bias=pad_bias)
+        return Gathered(closings, openings, prefilling, rows, batch, num_freed, max_backlog)
 
     def scatter(self, gathered: Gathered, output: FrameOutput | None) -> Scattered:
         """Give each output to the occupant it was captured for; `output` is None when no step was needed. Thread: tick."""
         if output is None:
-            return Scattered(num_freed=len(gathered.closings))
+            return Scattered(num_freed=gathered.num_freed)
         ready: list[Occupant] = []
         current: list[tuple[Capture, bool]] = []  # (row, whether its epoch goes on)
         with self.cond:
@@ -345,7 +335,7 @@ class SlotTable:
             # A copy: a view would keep the whole batch's audio alive for as long as one caller's outbox holds it.
             pcm = output.pcm[row.slot_idx, : row.real_samples].copy() if is_current else None
             answers.append((row.occupant, Answer(epoch=row.epoch, pcm=pcm, text_id=int(output.text_ids[row.slot_idx]))))
-        return Scattered(ready, answers, len(gathered.rows) - len(current), len(gathered.closings))
+        return Scattered(ready, answers, len(gathered.rows) - len(current), gathered.num_freed)
 
     # Private
 
@@ -354,15 +344,3 @@ class SlotTable:
         if slot.occupant is not occupant:
             raise LocalProtocolError(f"slot {slot_idx} is not held by this session")
         return slot
-
-    @staticmethod
-    def _clear(slot: Slot) -> None:
-        slot.state = SlotState.IDLE
-        slot.occupant = None
-        slot.inbox.clear()
-        slot.to_open = None
-        slot.is_in_engine = False
-        slot.frames_left = 0
-        slot.credit = None
-        slot.steer_frames = 0
-        slot.last_push_s = -math.inf

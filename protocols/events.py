@@ -33,6 +33,14 @@ class Clock(enum.Enum):
     REALTIME = "realtime"  # one frame every frame duration: what the caller sent by then, padded with silence
 
 
+class EndReason(enum.Enum):
+    """How a call ended without an error."""
+
+    CALLER = "caller"  # the caller said so or hung up
+    FINISHED = "finished"  # EndOfInput answered to the last sample
+    LIMIT = "limit"  # the call's length limit
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingOptions:
     """Per-call sampling. `None` means the checkpoint's default.
@@ -184,9 +192,10 @@ class RunClock:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class HangUp:
-    """End the call now: for the caller's wish (`kind` None, Ended follows) or for a fault that the codec found (Failed follows)."""
+    """End the call now: for `reason` (`kind` None, Ended follows) or for a fault that the codec found (Failed follows)."""
 
     kind: ErrorKind | None = None
+    reason: EndReason = EndReason.CALLER
     detail: str = ""
 
 
@@ -278,14 +287,6 @@ class Warned:
     """Something the caller should know while the call goes on (call limit near, implausible level, frames dropped)."""
 
     detail: str
-
-
-class EndReason(enum.Enum):
-    """How a call ended without an error."""
-
-    CALLER = "caller"  # the caller said so or hung up
-    FINISHED = "finished"  # EndOfInput answered to the last sample
-    LIMIT = "limit"  # the call's length limit
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

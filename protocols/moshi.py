@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -139,9 +140,14 @@ class MoshiCodec:
             self._last_sent_s = now
         return messages
 
-    def keep_alive(self, now: float) -> list[Message]:
+    @property
+    def due_s(self) -> float:
+        """When the next ping is due; math.inf while none will be."""
+        return self._last_sent_s + KEEP_ALIVE_S if self.state is CodecState.LIVE else math.inf
+
+    def due(self, now: float) -> list[Message | ClientEvent]:
         """Return the ping that is due at `now`, if one is."""
-        if self.state is not CodecState.LIVE or now - self._last_sent_s < KEEP_ALIVE_S:
+        if now < self.due_s:
             return []
         self._last_sent_s = now
         return [PING]

@@ -43,6 +43,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -133,7 +134,7 @@ class RawPcmCodec:
         self._defaults: dict[str, Any] = {}  # fields of _OpenMessage from the query
         self._has_ended_input = False
         self._has_warned_of_level = False
-        self._notices: list[Message] = []  # warnings that `receive` found; the next `send` or `keep_alive` takes them along
+        self._notices: list[Message] = []  # warnings that `receive` found; the next `due` or `send` takes them along
 
     def connect(self, query: Mapping[str, str]) -> list[ClientEvent]:
         """Take the query of the upgrade request as defaults; never returns an event. `receive` comes next.
@@ -170,9 +171,14 @@ class RawPcmCodec:
         check_legal(self, event, _LEGAL)
         return self._take_notices() + self._word(event)
 
-    def keep_alive(self, now: float) -> list[Message]:
-        """Return warnings that wait; this wire needs no pings of its own."""
-        return [] if self.state in (CodecState.CLOSED, CodecState.ERROR) else self._take_notices()
+    @property
+    def due_s(self) -> float:
+        """Never: this wire needs no pings of its own, and `due` is called after every `receive`."""
+        return math.inf
+
+    def due(self, now: float) -> list[Message | ClientEvent]:
+        """Return the warnings that `receive` found."""
+        return [] if self.state in (CodecState.CLOSED, CodecState.ERROR) else [*self._take_notices()]
 
     def faults(self) -> Mapping[str, int]:
         """Nothing: what this wire cannot use it refuses, and the caller is told."""
@@ -273,7 +279,8 @@ class RawPcmCodec:
             case Ended():
                 self.state = CodecState.CLOSED
                 return [_json(type="done", reason=event.reason.value), Close(CloseCode.NORMAL, event.detail or event.reason.value)]
-            case _:  # Failed
+            case _:
+                assert isinstance(event, Failed)  # nothing else is in _LEGAL
                 self.state = CodecState.CLOSED
                 detail = "internal error" if event.kind is ErrorKind.INTERNAL else event.detail
                 return [_json(type="error", error=detail, code=event.kind.value), Close(event.kind.close_code, detail)]

@@ -173,6 +173,7 @@ def test_urls_name_the_place_and_the_scheme() -> None:
             f"http://localhost:{port}/",
             f"ws://localhost:{port}/api/chat",
             f"ws://localhost:{port}/v1/audio/duplex",
+            f"ws://localhost:{port}/v1/realtime",
             f"http://localhost:{port}/health",
         ]
 
@@ -225,7 +226,7 @@ def _free_port() -> int:
 
 
 async def test_every_request_passes_the_guard() -> None:
-    """It is where authentication goes; a route beside it would be a hole."""
+    """It asks for the key; a route beside it would be a hole."""
     server = Gateway(FakeEngine(1))
     try:
         assert [handler.__name__ for handler in server.app.middlewares] == ["guard"]

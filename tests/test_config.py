@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gateway import config
-from gateway.config import Config, configuration_table, load_config
+from gateway.config import Config, configuration_table, load_config, realtime_table
 from gateway.errors import ConfigError
 from gateway.metrics import metrics_table
 
@@ -27,6 +27,20 @@ REFUSED = [
     (["--opus-complexity", "11"], {}, "--opus-complexity"),
     (["--model", ""], {}, "--model"),
     (["--host", ""], {}, "--host"),
+    (["--overflow", "queue"], {}, "--overflow"),
+    (["--vad", "none"], {}, "--vad"),
+    (["--max-sessions-per-key", "-1"], {}, "--max-sessions-per-key"),
+    (["--handshakes-per-minute-per-key", "often"], {}, "--handshakes-per-minute-per-key"),
+    (["--allowed-origins", "app.example.com"], {}, "--allowed-origins: app.example.com is no origin"),
+    (["--api-keys-file", "/nowhere/keys"], {}, "--api-keys-file: /nowhere/keys cannot be read"),
+    ([], {"GATEWAY_API_KEYS": "sk one"}, "GATEWAY_API_KEYS: line 1"),
+    (["--realtime", "nudge"], {}, "--realtime: not JSON"),
+    (["--realtime", "[]"], {}, "--realtime: not a JSON object"),
+    (["--realtime", '{"nugde": true}'], {}, "--realtime: nugde:"),
+    (["--realtime", '{"close_silence_ms": 1}'], {}, "--realtime: close_silence_ms:"),
+    (["--realtime", '{"close_rms_db": -30}'], {}, "--realtime: close_rms_db .* must not be above"),
+    (["--realtime", "@/nowhere/options"], {}, "--realtime: /nowhere/options cannot be read"),
+    ([], {"GATEWAY_REALTIME": "{"}, "GATEWAY_REALTIME: not JSON"),
     ([], {"GATEWAY_PROT": "1"}, "GATEWAY_PROT"),
     ([], {"GATEWAY_port": "1"}, "GATEWAY_port"),
     ([], {"GATEWAY_PORT": "x"}, "GATEWAY_PORT"),
@@ -98,10 +112,74 @@ def test_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
         load_config(["--help"], {})
     assert left.value.code == 0
     text = capsys.readouterr().out
-    assert all("--" + name.replace("_", "-") in text for name in Config.model_fields)
+    assert all("--" + name.replace("_", "-") in text for name in Config.model_fields if name != "api_keys")
+    assert "GATEWAY_API_KEYS" in text
+    assert "--api-keys " not in text
 
 
-@pytest.mark.parametrize(("name", "table"), [("configuration", configuration_table), ("metrics", metrics_table)])
+# -- Keys and origins ----------------------------------------------------------------------------------------------------------------
+
+
+def test_keys_come_from_the_environment_and_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("# of the house\nsk-two\nsk-three\n", encoding="utf-8-sig")  # as some editors write it
+    assert load_config([], {}).keys == ()
+    assert load_config([], {"GATEWAY_API_KEYS": "sk-one, sk-two"}).keys == ("sk-one", "sk-two")
+    both = load_config(["--api-keys-file", str(file)], {"GATEWAY_API_KEYS": "sk-one,sk-two"})
+    assert both.keys == ("sk-one", "sk-two", "sk-three")
+    assert load_config([], {"GATEWAY_API_KEYS_FILE": str(file)}).keys == ("sk-two", "sk-three")
+
+
+def test_a_key_is_no_flag_for_everybody_could_read_it() -> None:
+    with pytest.raises(ConfigError, match=r"--api-keys: everybody can read the flags") as refused:
+        load_config(["--api-keys", "sk-good"], {})
+    assert "sk-good" not in str(refused.value)
+
+
+def test_no_key_is_ever_shown(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("sk-two\n")
+    resolved = load_config(["--api-keys-file", str(tmp_path / "keys")], {"GATEWAY_API_KEYS": "sk-one"})
+    assert "sk-" not in resolved.describe() + repr(resolved) + str(resolved)
+    assert "api_keys=(1 keys)" in resolved.describe()
+    assert f"api_keys_file={tmp_path / 'keys'}" in resolved.describe()
+    (tmp_path / "keys").write_text("sk two\n")
+    with pytest.raises(ConfigError, match="--api-keys-file: line 1") as refused:
+        load_config(["--api-keys-file", str(tmp_path / "keys")], {})
+    assert "sk two" not in str(refused.value)
+
+
+def test_a_file_without_keys_does_not_leave_the_door_open(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("# sk-old\n")
+    with pytest.raises(ConfigError, match=r"--api-keys-file: .* has no key"):
+        load_config(["--api-keys-file", str(tmp_path / "keys")], {})
+
+
+def test_origins_are_a_list() -> None:
+    assert load_config(["--allowed-origins", "https://a.example,http://localhost:5173/"], {}).allowed_origins == (
+        "https://a.example",
+        "http://localhost:5173",
+    )
+
+
+# -- Realtime ------------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_options_of_realtime_are_json_or_a_file(tmp_path: Path) -> None:
+    (tmp_path / "options.json").write_text('{"close_silence_ms": 500, "model_aliases": ["gpt-realtime"]}')
+    given = load_config(["--realtime", '{"nudge": false}'], {}).realtime
+    assert given == config.REALTIME_DEFAULTS.model_copy(update={"nudge": False})
+    read = load_config([], {"GATEWAY_REALTIME": f"@{tmp_path / 'options.json'}"}).realtime
+    assert (read.close_silence_ms, read.model_aliases, read.nudge) == (500, ("gpt-realtime",), True)
+
+
+def test_the_log_line_has_the_options_of_realtime_that_differ() -> None:
+    assert "realtime={} " in load_config([], {}).describe()
+    assert 'realtime={"nudge": false} ' in load_config(["--realtime", '{"nudge": false, "steering": true}'], {}).describe()
+
+
+@pytest.mark.parametrize(
+    ("name", "table"), [("configuration", configuration_table), ("realtime", realtime_table), ("metrics", metrics_table)]
+)
 def test_readme_has_the_generated_table(name: str, table: Callable[[], str]) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert readme.split(f"<!-- {name} -->")[1].split(f"<!-- /{name} -->")[0].strip() == table()

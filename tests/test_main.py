@@ -60,6 +60,15 @@ def test_a_port_in_use_is_status_2_before_an_engine_is_made(made: list[FakeEngin
     assert not made
 
 
+def test_a_file_of_keys_that_cannot_be_read_is_status_2_before_an_engine_is_made(
+    made: list[FakeEngine], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for flag in ([], ["--check"]):
+        assert entry.main(["--api-keys-file", str(tmp_path / "keys"), *flag]) == 2
+        assert capsys.readouterr().err.startswith("gateway: --api-keys-file: ")
+    assert not made
+
+
 def test_check_loads_the_engine_and_says_what_fits(made: list[FakeEngine], capsys: pytest.CaptureFixture[str]) -> None:
     assert entry.main(["--check", "--batch-size", "3"]) == 0
     assert capsys.readouterr().out == "ok: fake on cpu, 3 slots\n"
@@ -83,12 +92,15 @@ def test_an_engine_that_does_not_load_sets_the_status(
     assert sum(bool(record.exc_info) for record in caplog.records) == (status == 1)  # one traceback where it helps, none elsewhere
 
 
-def test_listening_to_the_world_is_warned_of(made: list[FakeEngine], caplog: pytest.LogCaptureFixture) -> None:
+def test_listening_to_the_world_without_keys_is_one_loud_line(made: list[FakeEngine], caplog: pytest.LogCaptureFixture) -> None:
     entry._warn_when_open(Config(host="127.0.0.1"))
+    entry._warn_when_open(Config(host="0.0.0.0", api_keys=("sk-good",)))
     assert not caplog.messages
     entry._warn_when_open(Config(host="0.0.0.0"))
-    assert caplog.records[0].levelname == "WARNING"
-    assert "no keys" in caplog.messages[0]
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "ANYBODY who can reach 0.0.0.0 port 8998" in caplog.messages[0]
+    assert "--api-keys-file" in caplog.messages[0]
 
 
 def test_auto_is_tiny_where_there_is_no_gpu_with_room(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,12 @@ class FrameBatch:
     pcm: NDArray[np.float32]  # float32 [B, S]; rows outside exec_mask are ignored
     exec_mask: NDArray[np.bool_]  # bool [B]: rows that have a frame; only rows that are ready may be set
     steer_mask: NDArray[np.bool_]  # bool [B]: rows forced to text padding and silence in this step
+    # float32 [B]: added to the log-probability of text padding in this step, beside the call's own pad_mult; left out: zeros
+    pad_bias: NDArray[np.float32] = dataclasses.field(default_factory=lambda: np.zeros(0, dtype=np.float32))
+
+    def __post_init__(self) -> None:
+        if not self.pad_bias.size:
+            object.__setattr__(self, "pad_bias", np.zeros(self.exec_mask.shape, dtype=np.float32))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -152,7 +152,8 @@ class FakeEngine:
                 row.is_ready = row.rows_to_read <= 0
                 ready_mask[slot_idx] = row.is_ready
             elif is_armed:
-                pcm[slot_idx], text_ids[slot_idx] = self._advance(row, batch.pcm[slot_idx], bool(batch.steer_mask[slot_idx]))
+                is_steered, pad_bias = bool(batch.steer_mask[slot_idx]), float(batch.pad_bias[slot_idx])
+                pcm[slot_idx], text_ids[slot_idx] = self._advance(row, batch.pcm[slot_idx], is_steered, pad_bias)
         return FrameOutput(pcm=pcm, text_ids=text_ids, ready_mask=ready_mask)
 
     def close(self, slot_idx: int) -> None:
@@ -179,9 +180,10 @@ class FakeEngine:
         return [slot_idx for slot_idx, row in enumerate(self._rows) if row is not None]
 
     @staticmethod
-    def _advance(row: _Row, frame: NDArray[np.float32], is_steered: bool) -> tuple[NDArray[np.float32], int]:
+    def _advance(row: _Row, frame: NDArray[np.float32], is_steered: bool, pad_bias: float) -> tuple[NDArray[np.float32], int]:
         voice = expected_audio(frame, row.previous, row.audio_seed)
-        text_id = PAD_ID if row.num_frames % 2 else 4 + (row.text_seed + row.num_frames // 2) % (len(PIECES) - 4)
+        pads = row.num_frames % 2 == 1 if pad_bias == 0 else pad_bias > 0  # a bias says it all: eager rows never pad, reluctant ones always
+        text_id = PAD_ID if pads else 4 + (row.text_seed + row.num_frames // 2) % (len(PIECES) - 4)
         if is_steered:
             voice, text_id = np.zeros_like(frame), PAD_ID
         row.window.append((text_id, int(np.abs(frame).max() * 32767)))

@@ -1,9 +1,10 @@
 """One pump for every WebSocket codec: messages -> codec -> session, and session -> codec -> messages. No wire is known here.
 
 Three loops serve a connection: `receive` reads and pushes, `send` words and writes, `watch` looks after a peer that `receive` cannot see
-because its push waits. The one rule: whatever happens ends the *session*, and the session's last event ends the connection; so a slot is
-free as soon as anybody knows that the call is over, and there is one way out. Thread: loop; Opus work is done on a pool, one call at a
-time for each codec.
+because its push waits. `send` sleeps until the session has an event, somebody pokes it, or the codec's time has come; it writes, one by one,
+what the codec hands out, and it alone writes messages. The one rule: whatever happens ends the *session*, and the session's last event ends
+the connection; so a slot is free as soon as anybody knows that the call is over, and there is one way out. Thread: loop; costly work of a
+codec is done on a pool, one call at a time for each codec.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from typing import TypeVar
 
 from aiohttp import WebSocketError, WSCloseCode, WSMessage, WSMsgType, web
 
-from gateway.errors import SessionGone
+from gateway.errors import NoFreeSlot, SessionGone
 from gateway.logs import SessionAdapter
 from gateway.manager import SessionManager
+from gateway.outbox import EventStream
 from gateway.session import HUNG_UP, Session
+from gateway.state import SessionState
 from protocols.codec import Close, Codec, CodecState, Message
 from protocols.errors import CloseCode, ErrorKind, RemoteProtocolError
-from protocols.events import AudioOut, ClientEvent, Ended, Failed, ServerEvent
+from protocols.events import AudioOut, ClientEvent, Ended, Failed, Reserve, Reserved, ServerEvent
 
 logger = logging.getLogger(__name__)
 
@@ -33,13 +36,13 @@ T = TypeVar("T")
 
 SLOW_READER_S = 10.0  # a message that the peer has not made room for by then ends the call (DESIGN.md section 3)
 CLOSE_S = 2.0  # for the close handshake, and for a peer to read our last words
-TIMER_S = 0.2  # how often keep-alives and stuck pushes are looked at
+TIMER_S = 0.2  # how often peers that cannot be heard are looked at: stuck pushes, waits before the upgrade
 PING_S, PONG_S = 20.0, 10.0  # silence after which we ping ("~20 s", specs/moshi-protocol.md section 9), and how long the answer may take
 # Small buffers, so that a peer that does not read is noticed while its audio is still PCM and can be dropped; 32 KiB are 4 frames of PCM.
 SEND_BUFFER_BYTES = 32 * 1024  # in the kernel
 WRITE_BUFFER_BYTES = 16 * 1024  # in this process
 RETRY_AFTER_S = "5"  # of a refused connection
-POOL_BYTES = 128  # a shorter message is decoded in less time than a hop to the pool takes
+POOL_BYTES = 128  # less is encoded or decoded in less time than a hop to the pool takes
 
 _INTERNAL = Failed(kind=ErrorKind.INTERNAL, detail="internal error")
 _CANCELLED = Failed(kind=ErrorKind.SHUTDOWN, detail="the server is shutting down")  # nobody else cancels our tasks
@@ -76,35 +79,53 @@ async def serve(
     *,
     max_message_bytes: int,
     pool: Executor | None = None,
+    pool_bytes: int = POOL_BYTES,
+    protocols: Sequence[str] = (),
+    headers: Mapping[str, str] | None = None,
+    subscribe: Callable[[Callable[[], None]], None] | None = None,
+    is_overflow_http: bool = False,
 ) -> web.StreamResponse:
     """Hold one connection from its upgrade to its end.
 
     Args:
-        pool: where the codec's audio work is done; None does it on the loop, for codecs that hardly work.
+        pool: where the codec's costly work is done; None does it on the loop, for codecs that hardly work.
+        pool_bytes: a message, or a frame of audio, of more bytes than these is work for the pool.
+        protocols: subprotocols; the first that the client offers too is selected.
+        headers: of the answer to the upgrade.
+        subscribe: is given a function to call, on the loop, when the codec has something to hand out.
+        is_overflow_http: hold a slot before the upgrade, or raise.
 
     Raises:
         HTTPException: no upgrade: too many connections, or a request that cannot be upgraded.
+        NoFreeSlot: no upgrade, no slot; only with `is_overflow_http`.
     """
-    with connections.take():
-        return await _serve(request, codec, manager, max_message_bytes, pool)
-
-
-async def _serve(
-    request: web.Request, codec: Codec, manager: SessionManager, max_message_bytes: int, pool: Executor | None
-) -> web.StreamResponse:
     websocket = _WebSocket(
-        timeout=CLOSE_S, autoping=False, compress=False, max_msg_size=max_message_bytes, writer_limit=0
+        timeout=CLOSE_S, autoping=False, compress=False, max_msg_size=max_message_bytes, writer_limit=0, protocols=protocols
     )  # with a limit of 0 every send waits for room
-    _limit_buffers(request)
-    try:
-        await websocket.prepare(request)
-    except ConnectionError:
-        return websocket  # gone already; nothing was opened
-    session = manager.open_session(codec.name, codec.faults)
-    try:
-        await _Pump(request, websocket, codec, session, pool).run()
-    finally:
-        await session.close(_CANCELLED)  # otherwise it has ended by now
+    websocket.headers.update(headers or {})
+    with connections.take():
+        if is_overflow_http and websocket.can_prepare(request):  # or `prepare` says what is wrong with the request
+            session = manager.open_session(codec.name, codec.faults)
+            events = session.events()
+        else:
+            session = events = None
+        try:
+            if session is not None and events is not None:
+                await _hold_slot(request, session, events)
+            _limit_buffers(request)
+            await websocket.prepare(request)
+            if session is None or events is None:
+                session = manager.open_session(codec.name, codec.faults)
+                events = session.events()
+            if subscribe is not None:
+                subscribe(events.poke)
+            pump = _Pump(request, websocket, codec, session, events, pool, pool_bytes)
+            await pump.run(open_s=manager.open_s if is_overflow_http else math.inf)
+        except ConnectionError:
+            pass
+        finally:
+            if session is not None:
+                await session.close(_CANCELLED)
     return websocket
 
 

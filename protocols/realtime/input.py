@@ -1,0 +1,124 @@
+"""The input buffer: appends in, audio for the session out, and what a commit or a clear mean for a model that listens all the time.
+
+The model hears audio at its own pace; a commit only labels it and a clear reaches only what has not been heard (specs/realtime.md 2.7,
+4.2). The rule: an append is taken whole or refused whole. Thread: any, one at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocols.events import Heard
+from protocols.realtime.audio import InputConverter, decode_base64
+from protocols.realtime.call import Call
+from protocols.realtime.fault import EventError
+from protocols.realtime.formats import AudioFormat
+from protocols.realtime.meter import Count
+from protocols.realtime.timeline import ReplayGuard, Timeline
+from protocols.realtime.wire import InputAudioAppend
+
+MAX_APPEND_BYTES = 15 * 1024 * 1024  # decoded, "> 15 MiB in one append" (1.7)
+
+Pcm = NDArray[np.float32]
+
+
+class InputBuffer:
+    """What one client says.
+
+    Attributes:
+        timeline: places of what was written and heard.
+    """
+
+    def __init__(self, call: Call) -> None:
+        self.timeline = Timeline(call.rate)
+        self._call = call
+        self._guard = ReplayGuard()
+        self._format = call.config.input_format
+        self._converter = InputConverter(self._format, call.rate)
+
+    def append(self, message: InputAudioAppend, now: float) -> Pcm | None:
+        """Take an append; return float32 [N] for the model, None when nothing came of it.
+
+        Raises:
+            EventError: unreadable, too large, or too much waits already.
+        """
+        fmt = message.format_of(self._call.config.input_format)
+        return self.take(_decode(message.audio, "audio"), fmt, now)
+
+    def decode(self, texts: Sequence[str], path: str) -> list[bytes]:
+        """Read the audio parts of items, which stand at `path`; nothing is written yet.
+
+        Raises:
+            EventError: unreadable, or too large.
+        """
+        return [_decode(text, path) for text in texts]
+
+    def take(self, data: bytes, fmt: AudioFormat, now: float) -> Pcm | None:
+        """As `append`, of bytes in the given format."""
+        if not data:
+            return None
+        ms = len(data) * 1000 / _bytes_per_s(fmt)
+        if self.timeline.queued_ms + ms > self._call.options.input_max_ms:
+            seconds = self._call.options.input_max_ms / 1000
+            raise EventError("input_audio_buffer_overflow", f"more than {seconds:g} s of audio would wait to be heard", "audio")
+        tail = np.empty(0, np.float32)
+        if fmt != self._format:  # "the resampler is flushed and a carried odd byte dropped" (2.5)
+            tail = self._converter.flush()
+            self._format, self._converter = fmt, InputConverter(fmt, self._call.rate)
+        num_known = self._guard.known_prefix(data, now)
+        self._guard.note(data, _bytes_per_s(fmt))
+        if num_known:
+            num_samples = num_known * self._call.rate // _bytes_per_s(fmt)
+            self.timeline.suppress(num_samples)
+            self._call.meter.count(Count.INPUT_MS, "suppressed", num_samples * 1000 // self._call.rate)
+        pcm = np.concatenate([tail, self._converter.push(data[num_known:])])
+        self.timeline.write(pcm.size)
+        return pcm if pcm.size else None
+
+    def hear(self, heard: Heard) -> None:
+        """The model heard a frame."""
+        self.timeline.hear(heard.frame_idx, heard.real_samples, heard.skipped_samples)
+        call, num_padded = self._call, heard.pcm.size - heard.real_samples
+        call.input_ms = self.timeline.consumed * 1000 // call.rate
+        call.heard_frames += bool(heard.real_samples)
+        if num_padded:
+            call.meter.count(Count.INPUT_MS, "padded", num_padded * 1000 // call.rate)
+        if heard.skipped_samples:
+            call.meter.count(Count.INPUT_MS, "dropped", heard.skipped_samples * 1000 // call.rate)
+
+    def commit(self) -> None:
+        """Label what was written.
+
+        Raises:
+            EventError: nothing was.
+        """
+        if not self.timeline.can_commit:
+            raise EventError("input_audio_buffer_commit_empty", "nothing was appended since the last commit", None)
+        self.timeline.commit()
+        self._converter.drop_partial()
+
+    def clear(self, now: float) -> None:
+        """Throw away what was not heard."""
+        num_unheard = self.timeline.clear()
+        self._guard.clear(num_unheard * _bytes_per_s(self._format) // self._call.rate, now)
+        self._converter.drop_partial()
+
+
+def _decode(text: str, path: str) -> bytes:
+    too_large = EventError("message_too_large", f"one message holds at most {MAX_APPEND_BYTES >> 20} MiB of audio", path)
+    if len(text) > MAX_APPEND_BYTES * 3 // 2:
+        raise too_large
+    try:
+        data = decode_base64(text)
+    except ValueError:
+        raise EventError("invalid_value", "the audio is not valid base64", path) from None
+    if len(data) > MAX_APPEND_BYTES:
+        raise too_large
+    return data
+
+
+def _bytes_per_s(fmt: AudioFormat) -> int:
+    return fmt.rate * fmt.sample_bytes

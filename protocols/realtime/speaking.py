@@ -1,0 +1,398 @@
+"""The model's side of a Realtime call: its endless output becomes responses, one at a time (specs/realtime.md 4.3 to 4.7, 4.9).
+
+Here is decided when a response opens, what is sent of it, and when it ends; the bracket itself is response.py's, turn taking
+listening.py's. The rule: whatever ends an epoch does so in one go, from the taking back of what waits to the closing messages. Thread: any,
+one at a time.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocols.events import Cancel, Steer
+from protocols.realtime import response as endings
+from protocols.realtime.audio import OutputConverter
+from protocols.realtime.call import Call
+from protocols.realtime.dialect import Dialect
+from protocols.realtime.fault import EventError
+from protocols.realtime.formats import AudioFormat
+from protocols.realtime.hold import FOR_EVER, Hold, HoldReason
+from protocols.realtime.meter import Count, Timer
+from protocols.realtime.response import NO_LIMITS, Ending, Phase, ResponseSettings, ResponseTrack, Trigger
+from protocols.realtime.segment import OutFrame, Segmentation, Segmenter, Speech
+from protocols.realtime.server_events import AudioDelta, OutputTextDelta, ServerMessage, TranscriptDelta, Usage
+from protocols.realtime.turns import ModelView
+from protocols.realtime.watermarks import Watermarks
+
+NUDGE_AFTER_MS = 320  # "after 320 ms without onset, lower the pad logits ... bias -4, doubling every 400 ms" (4.9)
+NUDGE_EVERY_MS = 400
+NUDGE_BIAS = -4.0
+MAX_NUDGE_BIAS = -64.0  # e**-64: padding has lost by then, whatever the logits are
+ROTATION_GRACE_MS = 30_000  # "at most 30 s more" for a quiet frame
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a response.create asks for, already judged."""
+
+    metadata: Mapping[str, str] | None = None
+    max_tokens: int | None = None  # where has_limit: None is no limit
+    has_limit: bool = False
+    is_text: bool | None = None  # None: as the session
+    output_format: AudioFormat | None = None
+    is_out_of_band: bool = False
+    ignored: Sequence[str] = ()
+
+
+class Speaker:
+    """Responses of one call.
+
+    Attributes:
+        track: the response that is pending or open; None between responses.
+        hold: why the model is kept silent; None while it may speak.
+        last_response_id: of the response that was created last; None before the first.
+        has_begun: whether the assistant has ever spoken to this client.
+        view: the model's side of the last frame, for turn taking.
+    """
+
+    def __init__(self, call: Call) -> None:
+        self.track: ResponseTrack | None = None
+        self.hold: Hold | None = None
+        self.last_response_id: str | None = None
+        self.has_begun = False
+        self.view = ModelView()
+        self._call = call
+        self._last_item_id: str | None = None
+        self._segmenter = Segmenter(self._segmentation())
+        self._converter: OutputConverter | None = None
+        self._opened_frame = -1
+        self._num_frames = 0  # of the open item
+        self._num_text = 0
+        self._lead: list[OutFrame] = []  # frames that wait to be sent together
+        self._has_sent = False  # of the open item
+        self._asked_s = 0.0  # when the pending response was created
+        self._asked_frames = 0
+        self._bias = 0.0
+        self._last_delta_s: float | None = None
+        self._asked_by_user_s: float | None = None  # when the user stopped speaking, until the answer
+
+    # Public: settings and time
+
+    def configure(self) -> None:
+        """Take over changed settings; those of a response that exists stay."""
+        self._segmenter.settings = self._segmentation()
+        if self.track is None and self.hold is None and self._is_gated:
+            self._rest()
+        elif self.hold is not None and self.hold.reason is HoldReason.GATE and not self._is_gated:
+            self._let_go()
+
+    def start(self) -> None:
+        """The model is about to run, or to run again after a priming."""
+        self._segmenter.reset()
+        if self.track is None and self.hold is None:
+            self._rest()
+
+    @property
+    def due_s(self) -> float:
+        """When a response that was asked for has waited long enough; inf without one."""
+        if self.track is None or self.track.phase is not Phase.PENDING:
+            return float("inf")
+        return self._asked_s + self._call.options.response_start_timeout_ms / 1000
+
+    def expire(self, now: float) -> None:
+        """End a response that was asked for in vain."""
+        if now >= self.due_s:
+            self._finish(endings.NO_SPEECH, now)
+
+    def user_stopped(self, now: float) -> None:
+        """The user's turn is over: the answer is awaited from now on."""
+        self._asked_by_user_s = now
+
+    # Public: the model's output
+
+    def push(self, frame_idx: int, frame: OutFrame | None, is_user_active: bool, now: float) -> None:
+        """Take the output of one step; None where its epoch is over."""
+        if self.hold is not None:
+            if self.hold.step(is_user_active):
+                self._rest()
+            self.view = self._view(quiet_frames=0)
+            return
+        if frame is None:
+            self.view = self._view(quiet_frames=0)
+            return
+        speech = self._segmenter.push(frame)
+        if self._is_endless and speech is Speech.SILENT and self.track is None:
+            speech = self._segmenter.open()
+        if speech is Speech.ONSET:
+            self._begin(frame_idx, now)
+            for earlier in self._segmenter.preroll:
+                self._emit(earlier, now)
+        self._nudge()
+        if self._is_open:
+            self._emit(frame, now)
+            self._see_whether_it_ends(speech, now)
+        self.view = self._view(quiet_frames=self._segmenter.quiet_frames)
+
+    # Public: what clients and users do to it
+
+    def create(self, request: Request, now: float) -> None:
+        """Open a response that was asked for; the model is urged to begin.
+
+        Raises:
+            EventError: there is one.
+        """
+        self.check_free()
+        self._open(request, Trigger.REQUEST)
+        if request.is_out_of_band:
+            self._finish(endings.OUT_OF_BAND, now)
+            return
+        self._asked_s, self._asked_frames = now, 0
+        if self.hold is not None:
+            self._let_go()
+
+    def check_free(self) -> None:
+        """See that no response is pending or open.
+
+        Raises:
+            EventError: one is.
+        """
+        if self.track is not None:
+            message = f"Conversation already has an active response in progress: {self.track.response_id}"
+            raise EventError("conversation_already_has_active_response", message)
+
+    def item_of(self, response_id: str) -> str | None:
+        """The item of the response that was created last; None for any other."""
+        return self._last_item_id if response_id == self.last_response_id else None
+
+    def cut(self, ending: Ending, now: float, hold: HoldReason | None = None, *, first: ServerMessage | None = None) -> None:
+        """Cancel the response that there is, take back what waits of it, and keep the model silent for `hold`.
+
+        Args:
+            first: a message that goes before the closing ones, and out even when there is no response.
+        """
+        track = self.track
+        if hold is not None and track is not None:
+            self.hold = Hold(hold, self._call.frames(self._call.options.cancel_hold_ms))
+        num_frames = self.hold.steer_frames if self.hold is not None else 0
+        if track is not None and track.phase is Phase.OPEN:
+            self._call.new_epoch(Cancel(steer_frames=num_frames))
+            self._segmenter.reset()
+            self._lead.clear()
+        elif track is not None and self.hold is not None:
+            self._call.events.append(Steer(frames=num_frames))
+        if first is not None:
+            self._call.out.put(first)
+        if track is not None:
+            self._finish(ending, now, is_cut=True)
+
+    def complete(self, ending: Ending, now: float) -> None:
+        """End the response that there is, with everything that was said."""
+        if self.track is not None:
+            self._finish(ending, now)
+
+    # Private: opening and ending
+
+    def _begin(self, frame_idx: int, now: float) -> None:
+        """Speech: open the item, and the response unless it was asked for."""
+        if self.track is None:
+            self._open(Request(), Trigger.MODEL)
+        track = self.track
+        assert track is not None
+        self._opened_frame, self._num_frames, self._num_text, self._has_sent = frame_idx, 0, 0, False
+        self._converter = OutputConverter(track.settings.output_format, self._call.rate)
+        self._last_delta_s = None
+        self.has_begun = True
+        if self._asked_by_user_s is not None:
+            self._call.meter.observe(Timer.ANSWER, now - self._asked_by_user_s)
+            self._asked_by_user_s = None
+        self._call.out.put(*track.begin(self._call.conversation.add(track.item(), marks=track.marks)))
+
+    def _open(self, request: Request, trigger: Trigger) -> None:
+        config, out = self._call.config, self._call.out
+        is_text = config.output_modalities == ("text",) if request.is_text is None else request.is_text
+        settings = ResponseSettings(
+            conversation_id=None if request.is_out_of_band else self._call.conversation.conversation_id,
+            is_text=is_text,
+            output_format=request.output_format or config.output_format,
+            voice=config.voice,
+            max_tokens=request.max_tokens if request.has_limit else config.max_output_tokens,
+            metadata=request.metadata,
+            trigger=trigger,
+            ignored=request.ignored,
+        )
+        self.track = ResponseTrack(settings, out.epoch, Watermarks(has_acks=config.duplex.playback == "ack"))
+        self.last_response_id, self._last_item_id = self.track.response_id, self.track.item_id
+        out.put(self.track.created())
+        if out.dialect is Dialect.BETA and self._call.options.send_rate_limits:
+            out.put(NO_LIMITS)  # "beta: sent between 1 and 2" (3.2)
+
+    def _finish(self, ending: Ending, now: float, *, is_cut: bool = False) -> None:
+        track, call = self.track, self._call
+        assert track is not None
+        if not is_cut:
+            self._send_lead(now)
+            call.out.keep()
+        messages, item = track.finish(ending, self._usage(), now, is_cut=is_cut)
+        call.out.put(*messages)
+        if item is not None and item.id in call.conversation:
+            call.conversation.find(item.id, "").item = item
+        if call.out.dialect is Dialect.GA and call.options.send_rate_limits:
+            call.out.put(NO_LIMITS)
+        call.meter.count(Count.RESPONSES, ending.reason)
+        call.heard_frames = call.prompt_tokens = 0
+        self.track = None
+        self._num_frames = self._num_text = 0
+        self._segmenter.end()
+        self._urge(0.0)
+        if self.hold is None:
+            self._rest()
+
+    def _see_whether_it_ends(self, speech: Speech, now: float) -> None:
+        assert self.track is not None
+        limit = self.track.settings.max_tokens
+        if limit is not None and self._num_frames + self._num_text >= limit:
+            self.hold = Hold(HoldReason.LIMIT)
+            self._finish(endings.LIMIT, now)
+            self._call.new_epoch(Cancel(steer_frames=FOR_EVER))
+            self._segmenter.reset()
+        elif speech is Speech.ENDS and not self._is_endless:
+            self._finish(endings.SILENCE, now)
+        elif self._must_rotate:
+            self._finish(endings.ROTATION, now)
+
+    @property
+    def _must_rotate(self) -> bool:
+        if self._call.config.duplex.layout == "single":
+            return False
+        lasted_ms = self._num_frames * self._call.frame_ms - self._call.config.duplex.max_response_ms
+        return lasted_ms >= (0 if self._segmenter.quiet_frames else ROTATION_GRACE_MS)
+
+    # Private: sending
+
+    def _emit(self, frame: OutFrame, now: float) -> None:
+        """One frame of the open item: its text, then its audio."""
+        track, call = self.track, self._call
+        assert track is not None
+        marks = track.marks
+        start_ms = marks.generated_ms
+        text = frame.text
+        if text and not self._num_text and call.options.trim_leading_space:
+            text = text.removeprefix(" ")
+        if frame.text:
+            self._num_text += 1
+            self._urge(0.0)  # "off as soon as a non-pad token appears"
+        self._num_frames += 1
+        marks.generate(int(self._num_frames * call.frame_ms), text)
+        x_duplex = self._timing(frame.frame_idx, start_ms)
+        if track.settings.is_text:
+            marks.send(marks.generated_ms, now)
+            if text:
+                call.out.put_output(OutputTextDelta(**track.place(), delta=text, x_duplex=x_duplex), lambda _: marks.send_text())
+            return
+        if text:
+            start_s = None if x_duplex is None else start_ms / 1000
+            message = TranscriptDelta(**track.place(), delta=text, start_time=start_s, x_duplex=x_duplex)
+            call.out.put_output(message, lambda _: marks.send_text())
+        self._lead.append(frame)
+        pacing = call.config.duplex.pacing
+        if len(self._lead) >= (pacing.coalesce_frames if self._has_sent else max(pacing.coalesce_frames, call.frames(pacing.lead_ms))):
+            self._send_lead(now)
+
+    def _send_lead(self, now: float) -> None:
+        """Send the frames that were held back as one delta."""
+        track = self.track
+        if not self._lead or track is None or self._converter is None:
+            return
+        pcm: NDArray[np.float32] = np.concatenate([frame.pcm for frame in self._lead]) if len(self._lead) > 1 else self._lead[0].pcm
+        x_duplex = self._timing(self._lead[0].frame_idx, int((self._num_frames - len(self._lead)) * self._call.frame_ms))
+        self._lead.clear()
+        self._has_sent = True
+        delta = base64.b64encode(self._converter.push(pcm)).decode()
+        marks, end_ms = track.marks, track.marks.generated_ms
+
+        def on_sent(sent_s: float) -> None:
+            marks.send(end_ms, sent_s)
+            if self._last_delta_s is not None:
+                self._call.meter.observe(Timer.DELTA_GAP, sent_s - self._last_delta_s)
+            self._last_delta_s = sent_s
+
+        self._call.out.put_output(AudioDelta(**track.place(), delta=delta, x_duplex=x_duplex), on_sent)
+
+    def _timing(self, frame_idx: int, start_ms: int) -> dict[str, object] | None:
+        if not self._call.config.duplex.timing:
+            return None
+        return {"epoch": self._call.out.epoch, "frame": frame_idx, "start_ms": start_ms, "input_ms": self._call.input_ms}
+
+    def _usage(self) -> Usage:
+        call = self._call
+        return Usage.of(
+            input_text=call.prompt_tokens, input_audio=call.heard_frames, output_text=self._num_text, output_audio=self._num_frames
+        )
+
+    # Private: steering
+
+    def _rest(self) -> None:
+        """Between responses: the model may speak, or waits behind the gate."""
+        was_held = self.hold is not None
+        self.hold = Hold(HoldReason.GATE) if self._is_gated else None
+        if self.hold is not None:
+            self._call.events.append(Steer(frames=FOR_EVER))
+        elif was_held:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self.hold = None
+        self._segmenter.reset()
+        self._call.events.append(Steer(frames=0, pad_bias=self._bias))
+
+    def _nudge(self) -> None:
+        """Make the model the more eager the longer an answer that was asked for does not come."""
+        if self.track is None or self.track.phase is not Phase.PENDING:
+            return
+        self._asked_frames += 1
+        late_ms = self._asked_frames * self._call.frame_ms - NUDGE_AFTER_MS
+        if self._call.options.nudge and late_ms >= 0:
+            self._urge(max(MAX_NUDGE_BIAS, NUDGE_BIAS * 2 ** int(late_ms // NUDGE_EVERY_MS)))
+
+    def _urge(self, bias: float) -> None:
+        if bias != self._bias:
+            self._bias = bias
+            self._call.events.append(Steer(frames=0 if self.hold is None else self.hold.steer_frames, pad_bias=bias))
+
+    # Private: state
+
+    @property
+    def _is_open(self) -> bool:
+        return self.track is not None and self.track.phase is Phase.OPEN
+
+    @property
+    def _is_gated(self) -> bool:
+        return self._call.config.is_gated
+
+    @property
+    def _is_endless(self) -> bool:
+        return self._call.config.duplex.layout != "turns"
+
+    def _view(self, *, quiet_frames: int) -> ModelView:
+        track = self.track
+        return ModelView(
+            is_open=self._is_open,
+            is_pending=track is not None and track.phase is Phase.PENDING,
+            opened_frame=self._opened_frame,
+            is_voiced=self._is_open and self._segmenter.is_voiced,
+            quiet_frames=quiet_frames,
+        )
+
+    def _segmentation(self) -> Segmentation:
+        duplex, call = self._call.config.duplex, self._call
+        return Segmentation(
+            open_rms_db=duplex.open_rms_db,
+            close_rms_db=call.options.close_rms_db,
+            preroll_frames=int(duplex.preroll_ms // call.frame_ms),
+            close_frames=call.frames(duplex.close_silence_ms),
+        )

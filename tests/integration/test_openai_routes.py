@@ -1,0 +1,338 @@
+"""OpenAI's routes on a real port: the handshake of /v1/realtime, what a full, loading or leaving server says, ephemeral keys, models."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import time
+from typing import Any
+
+import aiohttp
+import pytest
+
+from gateway.app import MANAGER, METRICS
+from gateway.config import REALTIME_DEFAULTS
+from gateway.transport.http import REALTIME_PATHS
+from protocols.realtime.handshake import KEY_PREFIX
+from tests.integration.rig import FRAME, Gateway, PcmCaller, gateway, read_chat, until
+from tests.integration.test_keys import GOOD, KEYED, UPGRADE
+from tests.test_app import SlowToLoad
+
+URL = "/v1/realtime"
+FULL = {"error": {"message": "All realtime slots are in use.", "type": "server_error", "code": "capacity_exceeded", "param": None}}
+STRICT = REALTIME_DEFAULTS.model_copy(update={"strict_model": True, "model_aliases": ("gpt-realtime",)})
+
+
+async def created(server: Gateway, url: str = URL, **options: Any) -> dict[str, Any]:
+    """Connect, and return the session of the first message."""
+    async with server.http.ws_connect(url, **options) as ws:
+        message = await ws.receive_json(timeout=5)
+    assert message["type"] == "session.created"
+    session: dict[str, Any] = message["session"]
+    return session
+
+
+async def refusal(server: Gateway, url: str = URL, **headers: str) -> tuple[int, dict[str, Any]]:
+    """What is answered to an upgrade request: status and error."""
+    async with server.http.get(url, headers={**UPGRADE, **headers}) as reply:
+        return reply.status, (await reply.json())["error"]
+
+
+# -- The handshake -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", REALTIME_PATHS)
+async def test_every_path_is_the_same_endpoint(path: str) -> None:
+    async with gateway(1) as server:
+        assert (await created(server, f"{path}?model=m"))["model"] == "m"
+        async with server.http.get(path) as reply:
+            assert (reply.status, reply.headers["Upgrade"]) == (426, "websocket")
+            assert (await reply.json())["error"]["code"] == "websocket_upgrade_required"
+
+
+async def test_queries_of_unmodified_clients(caplog: pytest.LogCaptureFixture) -> None:
+    async with gateway(1) as server:
+        mangled = await created(server, f"{URL}?duplex=1?model=gpt-realtime-2.1")  # V40
+        assert (mangled["model"], mangled["x_duplex"]["client_duplex"]) == ("gpt-realtime-2.1", True)
+        assert (await created(server))["model"] == "fake"
+        assert (await created(server, "/openai/realtime?deployment=d&api-version=2025"))["model"] == "d"
+        assert "modalities" in await created(server, f"{URL}?dialect=beta")
+        assert "modalities" in await created(server, headers={"OpenAI-Beta": "realtime=v1"})
+
+
+async def test_a_query_that_cannot_be_is_refused_before_the_upgrade() -> None:
+    async with gateway(1) as server:
+        refused = {"intent=transcription": "unsupported_intent", "call_id=x": "unsupported_parameter", "dialect=x": "invalid_value"}
+        for query, code in refused.items():
+            status, error = await refusal(server, f"{URL}?{query}")
+            assert (status, error["code"], error["param"]) == (400, code, query.partition("=")[0])
+        assert server.app[MANAGER].num_sessions == 0
+
+
+async def test_a_strict_server_serves_its_names_only() -> None:
+    async with gateway(1, realtime=STRICT) as server:
+        status, error = await refusal(server, f"{URL}?model=gpt-4o")
+        assert (status, error["code"]) == (404, "model_not_found")
+        for model in ("fake", "gpt-realtime"):
+            assert (await created(server, f"{URL}?model={model}"))["model"] == model
+
+
+async def test_the_request_id_is_told_back_in_every_answer() -> None:
+    async with gateway(1, **KEYED) as server:
+        for headers in ({**UPGRADE, **GOOD}, GOOD, {}):
+            async with server.http.get(URL, headers={**headers, "X-Request-Id": "mine-1"}) as reply:
+                assert reply.headers["X-Request-Id"] == "mine-1"
+            async with server.http.get(URL, headers=headers) as reply:
+                assert reply.headers["X-Request-Id"].startswith("req_")
+        async with server.http.get("/health") as reply:
+            assert "X-Request-Id" not in reply.headers
+
+
+async def test_nothing_is_compressed() -> None:
+    async with gateway(1) as server, server.http.ws_connect(URL, compress=15) as ws:
+        assert not ws.compress
+
+
+async def test_handshakes_are_counted_by_status_and_calls_by_close_code() -> None:
+    async with gateway(1, **KEYED) as server:
+        await refusal(server)
+        await refusal(server, f"{URL}?call_id=x", **GOOD)
+        await created(server, headers=GOOD)
+        await until(lambda: server.count("gateway_realtime_calls_total", code="1000") == 1)
+        for status in ("401", "400", "101"):
+            assert server.count("gateway_realtime_handshakes_total", status=status) == 1
+
+
+# -- A full server -------------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_full_server_says_503_to_those_who_ask_for_it() -> None:
+    async with gateway(1) as server, server.connect("rawpcm") as ws:
+        await PcmCaller(ws).open()
+        async with server.http.get(f"{URL}?capacity=http", headers=UPGRADE) as reply:  # V38
+            assert (reply.status, reply.headers["Retry-After"], await reply.json()) == (503, "2", FULL)
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await server.http.ws_connect(f"{URL}?capacity=http")
+        assert refused.value.status == 503
+        assert server.app[MANAGER].num_sessions == 1
+
+
+async def test_a_full_server_accepts_tells_and_closes_otherwise() -> None:
+    async with gateway(1) as server, server.connect("rawpcm") as ws:
+        await PcmCaller(ws).open()
+        for url in (URL, f"{URL}?capacity=event"):  # V39
+            async with server.http.ws_connect(url) as other:
+                message = await other.receive_json(timeout=5)
+                assert message["type"] == "error"
+                assert {**message["error"], "message": ""} == {
+                    "type": "server_error",
+                    "code": "capacity_exceeded",
+                    "message": "",
+                    "param": None,
+                    "event_id": None,
+                }
+                assert message["x_duplex"] == {"retry_after_s": 2, "fatal": True}
+                assert (await other.receive(timeout=5)).type is aiohttp.WSMsgType.CLOSE
+                assert other.close_code == 1013
+
+
+async def test_overflow_http_is_503_on_every_wire_before_the_upgrade() -> None:
+    async with gateway(1, overflow="http") as server, server.connect("rawpcm") as ws:
+        await PcmCaller(ws).open()
+        for protocol in ("moshi", "rawpcm"):
+            with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+                await server.connect(protocol)
+            assert refused.value.status == 503
+        async with server.http.get("/api/chat", headers=UPGRADE) as reply:
+            assert int(reply.headers["Retry-After"]) > 0
+            assert await reply.json() == {"error": "every slot is taken (1 of 1)"}
+        assert await refusal(server) == (503, FULL["error"])
+        async with server.http.ws_connect(f"{URL}?capacity=event") as other:  # a browser cannot read a status
+            assert (await other.receive_json(timeout=5))["error"]["code"] == "capacity_exceeded"
+
+
+async def test_overflow_http_lets_callers_in_when_there_is_room() -> None:
+    async with gateway(1, overflow="http") as server:
+        for _ in range(3):
+            async with server.connect("rawpcm") as ws:
+                await PcmCaller(ws).open()
+            await until(lambda: server.is_empty)
+            await created(server)
+            await until(lambda: server.is_empty)
+
+
+async def test_overflow_ws_is_1013_on_the_old_wires() -> None:
+    async with gateway(1) as server, server.connect("rawpcm") as ws:
+        await PcmCaller(ws).open()
+        async with server.connect("moshi") as other:
+            assert (await read_chat(other))[1] == 1013
+
+
+async def test_a_server_that_loads_is_not_called_full() -> None:
+    """Another server said that it was full whenever anything was wrong."""
+    engine = SlowToLoad(1)
+    server = Gateway(engine)
+    try:
+        status, error = await refusal(server, f"{URL}?capacity=http")
+        assert (status, error["code"]) == (503, "model_loading")
+        async with server.http.ws_connect(URL) as ws:
+            assert (await ws.receive_json(timeout=5))["error"]["code"] == "model_loading"
+            await ws.receive(timeout=5)
+            assert ws.close_code == 1013
+        async with server.http.post(f"{URL}/client_secrets") as reply:
+            assert (reply.status, (await reply.json())["error"]["code"]) == (503, "model_loading")
+        async with server.http.get("/v1/models") as reply:
+            assert reply.status == 503
+    finally:
+        engine.may_load.set()
+        await server.close()
+
+
+async def test_a_server_that_leaves_says_so_before_it_asks_for_a_key() -> None:
+    async with gateway(2, drain_seconds=5, **KEYED) as server, server.http.ws_connect("/v1/audio/duplex", headers=GOOD) as ws:
+        await PcmCaller(ws).open()
+        server.stop.set()
+        await until(lambda: server.app[MANAGER].is_draining)
+        async with server.http.get(URL, headers=UPGRADE) as reply:
+            assert (reply.status, reply.headers["Retry-After"]) == (503, "5")
+            assert (await reply.json())["error"]["code"] == "server_draining"
+
+
+# -- Ephemeral keys ------------------------------------------------------------------------------------------------------------------
+
+SESSION = {"type": "realtime", "instructions": "You are kind.", "audio": {"output": {"voice": "tenor"}}}
+
+
+async def secret(server: Gateway, body: object, path: str = "client_secrets") -> dict[str, Any]:
+    async with server.http.post(f"{URL}/{path}", json=body, headers=GOOD) as reply:
+        assert reply.status == 200, await reply.text()
+        return dict(await reply.json())
+
+
+async def test_an_ephemeral_key_opens_the_session_it_was_made_for() -> None:
+    async with gateway(1, **KEYED) as server:
+        made = await secret(server, {"session": SESSION, "expires_after": {"anchor": "created_at", "seconds": 60}})
+        assert 55 <= made["expires_at"] - time.time() <= 60
+        assert made["session"]["id"].startswith("sess_")
+        assert made["session"]["instructions"] == "You are kind."
+        for offered in ([KEY_PREFIX + made["value"], "realtime"], ["realtime", KEY_PREFIX + made["value"]]):
+            session = await created(server, protocols=offered)
+            assert session["instructions"] == "You are kind."
+            assert session["audio"]["output"]["voice"] == "tenor"
+            await until(lambda: server.is_empty)
+
+
+async def test_an_ephemeral_key_opens_nothing_else() -> None:
+    async with gateway(1, **KEYED) as server:
+        value = (await secret(server, {}))["value"]
+        for method, path in (("POST", f"{URL}/client_secrets"), ("GET", "/v1/models"), ("GET", "/v1/audio/duplex"), ("GET", "/metrics")):
+            async with server.http.request(method, path, headers={"Authorization": f"Bearer {value}"}) as reply:
+                assert reply.status == 401, path
+        async with server.http.get("/v1/audio/duplex", headers={**UPGRADE, "Authorization": f"Bearer {value}"}) as reply:
+            assert reply.status == 401
+
+
+async def test_an_expired_ephemeral_key_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with gateway(1, **KEYED) as server:
+        value = (await secret(server, {"expires_after": {"seconds": 10}}))["value"]
+        unix_s = time.time
+        monkeypatch.setattr("gateway.transport.http.time.time", lambda: unix_s() + 11)
+        status, error = await refusal(server, Authorization=f"Bearer {value}")
+        monkeypatch.undo()
+        assert (status, error["code"]) == (401, "ephemeral_key_expired")
+
+
+async def test_an_ephemeral_key_for_one_use_survives_a_full_server() -> None:
+    async with gateway(1, ephemeral_single_use=True, **KEYED) as server:
+        headers = {"Authorization": f"Bearer {(await secret(server, {}))['value']}"}
+        async with server.http.ws_connect("/v1/audio/duplex", headers=GOOD) as ws:
+            await PcmCaller(ws).open()
+            assert (await refusal(server, f"{URL}?capacity=http", **headers))[0] == 503
+        await until(lambda: server.is_empty)
+        await created(server, headers=headers)
+        assert (await refusal(server, **headers))[1]["code"] == "invalid_api_key"
+
+
+async def test_the_beta_form_is_flat() -> None:
+    async with gateway(1, **KEYED) as server:
+        made = await secret(server, {"voice": "tenor", "modalities": ["audio", "text"], "instructions": "You are kind."}, "sessions")
+        assert (made["voice"], made["instructions"]) == ("tenor", "You are kind.")
+        assert 590 <= made["client_secret"]["expires_at"] - time.time() <= 600
+        offered = ["realtime", KEY_PREFIX + made["client_secret"]["value"], "openai-beta.realtime-v1"]
+        session = await created(server, protocols=offered)
+        assert (session["voice"], session["instructions"]) == ("tenor", "You are kind.")
+
+
+BAD_BODIES = [
+    (b"{", "invalid_json", None),
+    (b"[]", "invalid_json", None),
+    (b"[" * 100_000, "invalid_json", None),
+    (b'{"session": 1}', "invalid_type", "session"),
+    (b'{"session": {"type": "transcription"}}', "invalid_value", "session.type"),
+    (b'{"session": {"audio": {"input": {"format": {"type": "mp3"}}}}}', "invalid_value", "session.audio.input.format.type"),
+    (b'{"expires_after": 600}', "invalid_type", "expires_after"),
+    (b'{"expires_after": {"anchor": "first_use"}}', "invalid_value", "expires_after.anchor"),
+    (b'{"expires_after": {"seconds": 9}}', "invalid_value", "expires_after.seconds"),
+    (b'{"expires_after": {"seconds": 7201}}', "invalid_value", "expires_after.seconds"),
+    (b'{"expires_after": {"seconds": "60"}}', "invalid_type", "expires_after.seconds"),
+    (b'{"expires_after": {"seconds": 60.5}}', "invalid_type", "expires_after.seconds"),
+    (b'{"expires_after": {"seconds": NaN}}', "invalid_type", "expires_after.seconds"),
+    (b'{"expires_after": {"seconds": true}}', "invalid_type", "expires_after.seconds"),
+]
+
+
+async def test_a_body_that_cannot_be_is_refused_by_name() -> None:
+    async with gateway(1) as server:
+        for body, code, param in BAD_BODIES:
+            async with server.http.post(f"{URL}/client_secrets", data=body) as reply:
+                assert reply.status == 400, body
+                error = (await reply.json())["error"]
+            assert (error["code"], error["type"]) == (code, "invalid_request_error"), body
+            assert param is None or error["param"] in (param, param.removesuffix(".type")), body
+        async with server.http.post(f"{URL}/client_secrets", data=io.BytesIO(b" " * 2**21)) as reply:
+            assert (reply.status, (await reply.json())["error"]["code"]) == (413, "request_too_large")
+
+
+# -- The rest ------------------------------------------------------------------------------------------------------------------------
+
+
+async def test_models_are_listed_under_every_name() -> None:
+    async with gateway(1, realtime=STRICT) as server, server.http.get("/v1/models") as reply:
+        body = await reply.json()
+    assert [model["id"] for model in body["data"]] == ["fake", "gpt-realtime"]
+    assert body["object"] == "list"
+    assert {(model["object"], type(model["created"])) for model in body["data"]} == {("model", int)}
+
+
+ABSENT = ["calls", "transcription_sessions", "translations/calls", "translations/client_secrets", "calls/rtc_1/accept"]
+
+
+@pytest.mark.parametrize("path", ABSENT)
+async def test_what_is_not_here_is_501(path: str) -> None:
+    async with gateway(1) as server, server.http.post(f"{URL}/{path}", data=b"v=0") as reply:
+        assert reply.status == 501
+        assert (await reply.json())["error"]["code"] == "not_implemented"
+
+
+async def test_wrong_methods_and_paths_have_openai_s_body() -> None:
+    async with gateway(1) as server:
+        refused = [("GET", f"{URL}/nowhere", 404, "not_found"), ("DELETE", "/v1/models", 405, "method_not_allowed")]
+        for method, path, status, code in refused:
+            async with server.http.request(method, path) as reply:
+                assert (reply.status, (await reply.json())["error"]["code"]) == (status, code)
+        async with server.http.get("/nowhere") as reply:
+            assert isinstance((await reply.json())["error"], str)
+
+
+async def test_audio_goes_both_ways() -> None:
+    """Appended audio reaches the model, and what it says comes back."""
+    async with gateway(1) as server, server.http.ws_connect(URL) as ws:
+        audio = base64.b64encode(b"\x00\x20" * FRAME).decode()
+        seen = set()
+        for _ in range(30):
+            await ws.send_json({"type": "input_audio_buffer.append", "audio": audio})
+        while "response.output_audio.delta" not in seen:
+            seen.add(json.loads((await ws.receive(timeout=10)).data)["type"])
+        assert "response.created" in seen
+        assert server.app[METRICS].registry.get_sample_value("gateway_realtime_created_seconds_count") == 1
