@@ -1,16 +1,17 @@
 """A LiveKit agent on this gateway, with WAV files in place of a room. Needs `pip install livekit-agents livekit-plugins-openai`.
 
-    python examples/livekit_agent.py question.wav answer.wav
+    python examples/livekit_agent.py question.wav answer.wav [URL [SECONDS_TO_LISTEN]]
 
 A real agent leaves `session.input` and `session.output` alone and starts with `room=ctx.room`. Keep `capacity=http` in the URL: refused
 before the upgrade, this client tries four times and gives up; refused after it, it would connect again and again for ever.
 """
 
-import argparse
 import asyncio
 import os
+import sys
 import time
 import wave
+from pathlib import Path
 
 from livekit import rtc
 from livekit.agents import Agent, AgentSession
@@ -19,6 +20,7 @@ from livekit.plugins import openai
 
 RATE = 24_000
 CHUNK = RATE // 50  # 20 ms
+HEADER_BYTES = 44
 
 
 class Ear(io.AudioInput):
@@ -58,27 +60,20 @@ class Mouth(io.AudioOutput):
     clear_buffer = flush
 
 
-async def main(args: argparse.Namespace) -> None:
-    with wave.open(args.input) as file:
-        ear = Ear(file.readframes(file.getnframes()) + bytes(int(args.listen_seconds * RATE) * 2))
-    mouth = Mouth()
-    model = openai.realtime.RealtimeModel(base_url=args.url, api_key=os.environ.get("OPENAI_API_KEY", "none"))
+async def main(question: str, answer: str, url: str = "http://127.0.0.1:8998/v1/realtime?capacity=http", listen_s: str = "8") -> None:
+    ear, mouth = Ear(Path(question).read_bytes()[HEADER_BYTES:] + bytes(int(float(listen_s) * RATE) * 2)), Mouth()
+    model = openai.realtime.RealtimeModel(base_url=url, api_key=os.environ.get("OPENAI_API_KEY", "none"))
     session = AgentSession(llm=model, vad=None, turn_handling={"turn_detection": None})
-    session.on("conversation_item_added", lambda event: print(f"{event.item.role}: {event.item.text_content}"))
     session.input.audio, session.output.audio = ear, mouth
     await session.start(Agent(instructions="Your name is Nova."))
     await ear.ended.wait()
     await session.aclose()
     await model.aclose()
-    with wave.open(args.output, "wb") as file:
+    print("".join(item.text_content or "" for item in session.history.items if item.type == "message"))
+    with wave.open(answer, "wb") as file:
         file.setparams((1, 2, RATE, 0, "NONE", ""))
         file.writeframes(mouth.said)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Say a WAV file to a LiveKit agent, write its answer.")
-    parser.add_argument("input", help="WAV to say: 16-bit, mono, 24 kHz")
-    parser.add_argument("output", help="WAV to write")
-    parser.add_argument("--url", default="http://127.0.0.1:8998/v1/realtime?capacity=http")
-    parser.add_argument("--listen-seconds", type=float, default=8.0, help="silence after the WAV")
-    asyncio.run(main(parser.parse_args()))
+    asyncio.run(main(*sys.argv[1:]))

@@ -12,13 +12,14 @@ import logging
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from prometheus_client import CollectorRegistry
 
 import gateway
+from gateway.auth import KeyLimits, KeyRing
 from gateway.config import Config
 from gateway.engine.base import Engine
 from gateway.errors import ConfigError
@@ -28,8 +29,11 @@ from gateway.metrics import Metrics
 from gateway.slots import SlotTable
 from gateway.ticker import Ticker, TickerState
 from gateway.transport import ws
-from gateway.transport.http import Pages, guard, refuse_plain_get
+from gateway.transport.http import GATE, Gate, Pages, guard, holding, refuse_plain_get
+from gateway.transport.openai import OpenAIRoutes
 from protocols import FRAME_SAMPLES, SAMPLE_RATE, moshi, rawpcm
+from protocols.codec import Codec
+from protocols.realtime.handshake import KEY_PREFIX, PROTOCOL
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +48,7 @@ SLOTS = web.AppKey("slots", SlotTable)
 METRICS = web.AppKey("metrics", Metrics)
 OPUS_POOL = web.AppKey("opus_pool", ThreadPoolExecutor)
 CONNECTIONS = web.AppKey("connections", ws.Connections)
+OPENAI = web.AppKey("openai", OpenAIRoutes)
 
 
 def make_app(config: Config, engine: Engine) -> web.Application:
@@ -61,6 +66,13 @@ def make_app(config: Config, engine: Engine) -> web.Application:
     app[MANAGER] = SessionManager(ticker, slots, metrics, admission, session)
     app[CONNECTIONS] = ws.Connections(2 * config.batch_size + SPARE_CONNECTIONS)  # as many may wait as there are slots
     app[OPUS_POOL] = ThreadPoolExecutor(config.opus_threads, thread_name_prefix="opus")
+    ring = KeyRing(config.keys, allow_query=config.allow_query_key, is_single_use=config.ephemeral_single_use)
+    limits = KeyLimits(max_sessions=config.max_sessions_per_key, handshakes_per_minute=config.handshakes_per_minute_per_key)
+    app[GATE] = Gate(ring, limits, config.allowed_origins, app[MANAGER])
+    app[OPENAI] = OpenAIRoutes(
+        config, app[MANAGER], ticker, app[CONNECTIONS], ring=ring, meter=metrics.realtime, pool=app[OPUS_POOL]
+    )
+    app.on_response_prepare.append(app[OPENAI].sign)
     app.cleanup_ctx.append(_life_of_the_threads)
     _add_routes(app)
     return app
@@ -128,7 +140,7 @@ def tls_context(config: Config) -> ssl.SSLContext | None:
 
 
 def describe_urls(listener: socket.socket, tls: ssl.SSLContext | None) -> list[str]:
-    """URLs of the page, the two wires and the health check."""
+    """URLs of the page, the wires and the health check."""
     host, port = listener.getsockname()[:2]
     host = "localhost" if host in ("0.0.0.0", "::", "127.0.0.1", "::1") else f"[{host}]" if ":" in host else host
     secure = "s" if tls else ""
@@ -137,6 +149,7 @@ def describe_urls(listener: socket.socket, tls: ssl.SSLContext | None) -> list[s
         f"http{secure}://{place}/",
         f"ws{secure}://{place}/api/chat",
         f"ws{secure}://{place}/v1/audio/duplex",
+        f"ws{secure}://{place}/v1/realtime",
         f"http{secure}://{place}/health",
     ]
 
@@ -149,17 +162,19 @@ async def _life_of_the_threads(app: web.Application) -> AsyncIterator[None]:
     yield
     if not await app[TICKER].stop(STOP_ENGINE_S):
         logger.warning("the engine did not stop within %g s", STOP_ENGINE_S)
+    app[OPENAI].stop()
     app[OPUS_POOL].shutdown(wait=False, cancel_futures=True)
 
 
 async def _load(app: web.Application) -> None:
-    """Wait for the engine, and see that the server's own voice and persona can be served."""
+    """Wait for the engine, see that the server's own voice and persona can be served, and load what detects speech."""
     ticker, config = app[TICKER], app[CONFIG]
     await ticker.wait_loaded()
     try:
         await asyncio.to_thread(ticker.engine.prepare, config.voice or None, config.persona)
     except ConfigError as error:
         raise ConfigError(f"--voice, --persona: {error}") from None
+    await app[OPENAI].load()
 
 
 async def _unless(stop: asyncio.Event, work: Awaitable[object]) -> bool:
@@ -192,6 +207,16 @@ _http_logger = logging.getLogger("gateway.http")
 _http_logger.addFilter(_NoPeerTracebacks())
 
 
+class _NoKeys(logging.Filter):
+    """aiohttp warns of subprotocols that it does not know, and prints them: one may be a key."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return KEY_PREFIX not in record.getMessage()
+
+
+logging.getLogger("aiohttp.websocket").addFilter(_NoKeys())
+
+
 # -- Private: routes -----------------------------------------------------------------------------------------------------------------
 
 
@@ -204,6 +229,7 @@ def _add_routes(app: web.Application) -> None:
     app.router.add_get("/v1/voices", pages.voices)
     app.router.add_get("/health", pages.health)
     app.router.add_get("/metrics", pages.metrics)
+    app.router.add_routes(app[OPENAI].routes())
     if config.static is None:
         app.router.add_get("/", pages.about)
     else:
@@ -218,21 +244,32 @@ async def _index(request: web.Request) -> web.StreamResponse:
 
 
 async def _chat(request: web.Request) -> web.StreamResponse:
-    refuse_plain_get(request)
-    app = request.app
-    sample_rate, _ = _audio_format(app)
-    codec = moshi.MoshiCodec(sample_rate=sample_rate, opus_complexity=app[CONFIG].opus_complexity)
-    return await ws.serve(
-        request, codec, app[MANAGER], app[CONNECTIONS], max_message_bytes=moshi.MAX_MESSAGE_BYTES, pool=app[OPUS_POOL]
-    )
+    sample_rate, _ = _audio_format(request.app)
+    codec = moshi.MoshiCodec(sample_rate=sample_rate, opus_complexity=request.app[CONFIG].opus_complexity)
+    return await _serve(request, codec, moshi.MAX_MESSAGE_BYTES, request.app[OPUS_POOL])
 
 
 async def _duplex(request: web.Request) -> web.StreamResponse:
+    sample_rate, frame_samples = _audio_format(request.app)
+    codec = rawpcm.RawPcmCodec(sample_rate=sample_rate, frame_samples=frame_samples)
+    return await _serve(request, codec, rawpcm.MAX_MESSAGE_BYTES)
+
+
+async def _serve(request: web.Request, codec: Codec, max_message_bytes: int, pool: Executor | None = None) -> web.StreamResponse:
+    """Hold one connection of our own wires. A browser that sends its key as a subprotocol is selected another, or it would hang up."""
     refuse_plain_get(request)
     app = request.app
-    sample_rate, frame_samples = _audio_format(app)
-    codec = rawpcm.RawPcmCodec(sample_rate=sample_rate, frame_samples=frame_samples)
-    return await ws.serve(request, codec, app[MANAGER], app[CONNECTIONS], max_message_bytes=rawpcm.MAX_MESSAGE_BYTES)
+    with holding(request):
+        return await ws.serve(
+            request,
+            codec,
+            app[MANAGER],
+            app[CONNECTIONS],
+            max_message_bytes=max_message_bytes,
+            pool=pool,
+            protocols=(PROTOCOL,),
+            is_overflow_http=app[CONFIG].overflow == "http",
+        )
 
 
 def _audio_format(app: web.Application) -> tuple[int, int]:

@@ -96,18 +96,18 @@ async def test_a_handler_cancelled_at_any_await_leaves_nothing_behind(pacing: Pa
 @pytest.mark.parametrize("is_full", [False, True])
 async def test_an_admission_cancelled_at_any_await_leaves_nothing_behind(is_full: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(num_slots=1, admission=AdmissionSettings(queue_s=60.0))
-    admit = rig.manager._admit
+    prime = rig.manager.prime
     for await_idx in range(MAX_AWAITS):
         holder = (await rig.live())[0] if is_full else None
         results: list[bool] = []
 
         async def injected(session: Session, event: Open, await_idx: int = await_idx, results: list[bool] = results) -> None:
-            results.append(await cancel_at(admit(session, event), await_idx))
+            results.append(await cancel_at(prime(session, event), await_idx))
 
-        monkeypatch.setattr(rig.manager, "_admit", injected)
+        monkeypatch.setattr(rig.manager, "prime", injected)
         session = rig.manager.open_session("test")
-        monkeypatch.setattr(rig.manager, "_admit", admit)
         await session.push(Open())
+        monkeypatch.setattr(rig.manager, "prime", prime)
         for _ in range(3):
             await asyncio.sleep(0)
         if holder is not None:

@@ -166,7 +166,7 @@ class Core(RuleBasedStateMachine):
         if caller.has_ended_input:
             return
         is_script = caller.pacing is Pacing.SCRIPT
-        if is_script and (session.slot_idx is None or session._assembler is None):
+        if is_script and (session.slot_idx is None or session._ready is None):
             return  # it would wait, and this machine does one thing at a time
         for _ in range(num_frames):
             if is_script and len(self.rig.slots.slots[session.slot_idx or 0].inbox) >= BOX_FRAMES:

@@ -47,8 +47,8 @@ def answer_batch(table: SlotTable, gathered: Gathered, *, ready: tuple[int, ...]
 
 def make_live(table: SlotTable, *, pacing: Pacing = Pacing.LIVE, max_frames: int = 1000) -> tuple[Caller, int]:
     caller = Caller()
-    slot_idx, _ = table.claim(caller, pacing)
-    table.arm(slot_idx, caller, PROMPT, SAMPLING, max_frames=max_frames)
+    slot_idx, _ = table.claim(caller)
+    table.arm(slot_idx, caller, PROMPT, SAMPLING, pacing=pacing, max_frames=max_frames)
     scattered = answer_batch(table, table.gather(S), ready=(slot_idx,))
     assert list(scattered.ready) == [caller]
     return caller, slot_idx
@@ -59,9 +59,9 @@ def make_live(table: SlotTable, *, pacing: Pacing = Pacing.LIVE, max_frames: int
 
 def test_claim_takes_each_slot_once_and_then_refuses() -> None:
     table = SlotTable(2)
-    assert [table.claim(Caller(), Pacing.LIVE) for _ in range(2)] == [(0, 1), (1, 1)]
+    assert [table.claim(Caller()) for _ in range(2)] == [(0, 1), (1, 1)]
     with pytest.raises(NoFreeSlot) as refused:
-        table.claim(Caller(), Pacing.LIVE)
+        table.claim(Caller())
     assert refused.value.kind is ErrorKind.CAPACITY
     assert states(table) == [PREFILL, PREFILL]
     assert table.count(PREFILL) == 2
@@ -70,10 +70,10 @@ def test_claim_takes_each_slot_once_and_then_refuses() -> None:
 def test_a_claimed_slot_is_no_work_until_it_is_armed() -> None:
     table = SlotTable(1)
     caller = Caller()
-    table.claim(caller, Pacing.LIVE)
+    table.claim(caller)
     assert not table.has_work()
     assert not table.gather(S).needs_step
-    table.arm(0, caller, PROMPT, SAMPLING, max_frames=5)
+    table.arm(0, caller, PROMPT, SAMPLING, pacing=Pacing.LIVE, max_frames=5)
     assert table.has_work()
     gathered = table.gather(S)
     assert [opening.slot_idx for opening in gathered.openings] == [0]
@@ -84,8 +84,8 @@ def test_a_claimed_slot_is_no_work_until_it_is_armed() -> None:
 def test_a_row_is_opened_once_and_prefills_until_the_engine_says_ready() -> None:
     table = SlotTable(1)
     caller = Caller()
-    table.claim(caller, Pacing.LIVE)
-    table.arm(0, caller, PROMPT, SAMPLING, max_frames=5)
+    table.claim(caller)
+    table.arm(0, caller, PROMPT, SAMPLING, pacing=Pacing.LIVE, max_frames=5)
     assert len(table.gather(S).openings) == 1
     for _ in range(3):
         gathered = table.gather(S)
@@ -101,26 +101,26 @@ def test_a_row_is_opened_once_and_prefills_until_the_engine_says_ready() -> None
 def test_a_slot_is_armed_once(is_gathered: bool) -> None:
     table = SlotTable(1)
     caller = Caller()
-    table.claim(caller, Pacing.LIVE)
-    table.arm(0, caller, PROMPT, SAMPLING, max_frames=5)
+    table.claim(caller)
+    table.arm(0, caller, PROMPT, SAMPLING, pacing=Pacing.LIVE, max_frames=5)
     if is_gathered:
         table.gather(S)
     with pytest.raises(LocalProtocolError, match="armed already"):
-        table.arm(0, caller, PROMPT, SAMPLING, max_frames=5)
+        table.arm(0, caller, PROMPT, SAMPLING, pacing=Pacing.LIVE, max_frames=5)
 
 
 def test_a_live_slot_cannot_be_armed_again() -> None:
     table = SlotTable(1)
     caller, _ = make_live(table)
     with pytest.raises(LocalProtocolError, match="armed already"):
-        table.arm(0, caller, PROMPT, SAMPLING, max_frames=5)
+        table.arm(0, caller, PROMPT, SAMPLING, pacing=Pacing.LIVE, max_frames=5)
 
 
 def test_a_slot_the_engine_never_saw_is_idle_at_once() -> None:
     table = SlotTable(1)
     caller = Caller()
-    table.claim(caller, Pacing.SCRIPT)
-    table.arm(0, caller, PROMPT, SAMPLING, max_frames=5)
+    table.claim(caller)
+    table.arm(0, caller, PROMPT, SAMPLING, pacing=Pacing.LIVE, max_frames=5)
     assert table.release(0, caller) is IDLE
     gathered = table.gather(S)
     assert (list(gathered.openings), list(gathered.closings), gathered.needs_step) == ([], [], False)
@@ -132,7 +132,7 @@ def test_a_live_slot_is_closed_by_the_next_tick_and_then_idle() -> None:
     table.push_frame(0, caller, in_frame(1.0), 0.0)
     assert table.release(0, caller) is DRAINING
     with pytest.raises(NoFreeSlot):
-        table.claim(Caller(), Pacing.LIVE)
+        table.claim(Caller())
     assert table.has_work()
     gathered = table.gather(S)
     assert list(gathered.closings) == [0]
@@ -152,7 +152,7 @@ def test_a_slot_is_released_once_and_only_by_its_occupant() -> None:
         lambda: table.push_frame(0, caller, in_frame(1.0), 0.0),
         lambda: table.cut(0, caller),
         lambda: table.grant(0, caller, 1),
-        lambda: table.arm(0, caller, PROMPT, SAMPLING, max_frames=1),
+        lambda: table.arm(0, caller, PROMPT, SAMPLING, pacing=Pacing.LIVE, max_frames=1),
     ):
         with pytest.raises(LocalProtocolError, match="not held"):
             operation()
@@ -166,7 +166,7 @@ def test_the_epoch_rises_on_claim_cut_and_release() -> None:
     table.release(0, caller)
     seen.append(slot.epoch)
     table.gather(S)
-    seen.append(table.claim(Caller(), Pacing.LIVE)[1])
+    seen.append(table.claim(Caller())[1])
     assert seen == [1, 2, 3, 4, 5]
 
 
@@ -177,7 +177,7 @@ def test_a_new_occupant_finds_nothing_of_the_old_one() -> None:
     table.cut(0, caller, steer_frames=9)
     table.release(0, caller)
     table.gather(S)
-    table.claim(Caller(), Pacing.LIVE)
+    table.claim(Caller())
     slot = table.slots[0]
     assert not slot.inbox
     assert (slot.steer_frames, slot.credit, slot.frames_left, slot.to_open, slot.is_in_engine) == (0, None, 0, None, False)
@@ -235,9 +235,9 @@ def test_the_answer_is_trimmed_to_the_real_samples() -> None:
 def test_frames_wait_while_the_slot_prefills() -> None:
     table = SlotTable(1)
     caller = Caller()
-    table.claim(caller, Pacing.SCRIPT)
+    table.claim(caller)
     table.push_frame(0, caller, in_frame(1.0), 0.0)
-    table.arm(0, caller, PROMPT, SAMPLING, max_frames=5)
+    table.arm(0, caller, PROMPT, SAMPLING, pacing=Pacing.LIVE, max_frames=5)
     gathered = table.gather(S)
     assert not gathered.rows
     answer_batch(table, gathered, ready=(0,))
@@ -295,7 +295,7 @@ def test_late_output_never_reaches_a_new_occupant(is_reclaimed: bool) -> None:
     table.release(0, caller)
     if is_reclaimed:
         table.gather(S)
-        table.claim(Caller(), Pacing.LIVE)
+        table.claim(Caller())
     scattered = answer_batch(table, gathered)
     assert not scattered.answers
     assert scattered.num_late == 1
@@ -304,12 +304,12 @@ def test_late_output_never_reaches_a_new_occupant(is_reclaimed: bool) -> None:
 def test_late_ready_never_reaches_a_new_occupant() -> None:
     table = SlotTable(1)
     caller = Caller()
-    table.claim(caller, Pacing.LIVE)
-    table.arm(0, caller, PROMPT, SAMPLING, max_frames=5)
+    table.claim(caller)
+    table.arm(0, caller, PROMPT, SAMPLING, pacing=Pacing.LIVE, max_frames=5)
     gathered = table.gather(S)
     table.release(0, caller)
     table.gather(S)
-    table.claim(Caller(), Pacing.LIVE)
+    table.claim(Caller())
     assert not answer_batch(table, gathered, ready=(0,)).ready
     assert states(table) == [PREFILL]
 
@@ -317,8 +317,8 @@ def test_late_ready_never_reaches_a_new_occupant() -> None:
 def test_a_cut_during_the_prefill_does_not_lose_its_ready() -> None:
     table = SlotTable(1)
     caller = Caller()
-    table.claim(caller, Pacing.LIVE)
-    table.arm(0, caller, PROMPT, SAMPLING, max_frames=5)
+    table.claim(caller)
+    table.arm(0, caller, PROMPT, SAMPLING, pacing=Pacing.LIVE, max_frames=5)
     gathered = table.gather(S)
     table.cut(0, caller)
     assert list(answer_batch(table, gathered, ready=(0,)).ready) == [caller]

@@ -1,51 +1,33 @@
-"""One pump for every WebSocket codec: messages -> codec -> session, and session -> codec -> messages. No wire is known here.
+"""The way of a WebSocket through the gateway: counted, given a slot if that must be known before the upgrade, upgraded, pumped, closed.
 
-Three loops serve a connection: `receive` reads and pushes, `send` words and writes, `watch` looks after a peer that `receive` cannot see
-because its push waits. `send` sleeps until the session has an event, somebody pokes it, or the codec's time has come; it writes, one by one,
-what the codec hands out, and it alone writes messages. The one rule: whatever happens ends the *session*, and the session's last event ends
-the connection; so a slot is free as soon as anybody knows that the call is over, and there is one way out. Thread: loop; costly work of a
-codec is done on a pool, one call at a time for each codec.
+No wire is known here. The one rule: a session is opened before anything is awaited and closed in a `finally`, so a peer that goes, or a
+task that is cancelled, at whatever moment of the wait or the upgrade leaves nothing behind. Thread: loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
+import math
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from functools import partial
-from typing import TypeVar
 
-from aiohttp import WebSocketError, WSCloseCode, WSMessage, WSMsgType, web
+from aiohttp import web
 
-from gateway.errors import NoFreeSlot, SessionGone
-from gateway.logs import SessionAdapter
+from gateway.errors import NoFreeSlot
 from gateway.manager import SessionManager
 from gateway.outbox import EventStream
 from gateway.session import HUNG_UP, Session
-from gateway.state import SessionState
-from protocols.codec import Close, Codec, CodecState, Message
-from protocols.errors import CloseCode, ErrorKind, RemoteProtocolError
-from protocols.events import AudioOut, ClientEvent, Ended, Failed, Reserve, Reserved, ServerEvent
+from gateway.transport.pump import CANCELLED, POOL_BYTES, Pump, WebSocket
+from protocols.codec import Codec
+from protocols.events import Failed, Reserve, Reserved
 
-logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
-SLOW_READER_S = 10.0  # a message that the peer has not made room for by then ends the call (DESIGN.md section 3)
-CLOSE_S = 2.0  # for the close handshake, and for a peer to read our last words
-TIMER_S = 0.2  # how often peers that cannot be heard are looked at: stuck pushes, waits before the upgrade
-PING_S, PONG_S = 20.0, 10.0  # silence after which we ping ("~20 s", specs/moshi-protocol.md section 9), and how long the answer may take
+HELD_TIMER_S = 0.2  # how often a peer that waits for its upgrade is looked at
 # Small buffers, so that a peer that does not read is noticed while its audio is still PCM and can be dropped; 32 KiB are 4 frames of PCM.
 SEND_BUFFER_BYTES = 32 * 1024  # in the kernel
 WRITE_BUFFER_BYTES = 16 * 1024  # in this process
 RETRY_AFTER_S = "5"  # of a refused connection
-POOL_BYTES = 128  # less is encoded or decoded in less time than a hop to the pool takes
-
-_INTERNAL = Failed(kind=ErrorKind.INTERNAL, detail="internal error")
-_CANCELLED = Failed(kind=ErrorKind.SHUTDOWN, detail="the server is shutting down")  # nobody else cancels our tasks
 
 
 class Connections:
@@ -92,267 +74,71 @@ async def serve(
         pool_bytes: a message, or a frame of audio, of more bytes than these is work for the pool.
         protocols: subprotocols; the first that the client offers too is selected.
         headers: of the answer to the upgrade.
-        subscribe: is given a function to call, on the loop, when the codec has something to hand out.
+        subscribe: is given a function to be called, on the loop, when the codec has something to hand out that no event brought.
         is_overflow_http: hold a slot before the upgrade, or raise.
 
     Raises:
         HTTPException: no upgrade: too many connections, or a request that cannot be upgraded.
-        NoFreeSlot: no upgrade, no slot; only with `is_overflow_http`.
+        NoFreeSlot: no upgrade, for there is no slot; only with `is_overflow_http`.
     """
-    websocket = _WebSocket(
-        timeout=CLOSE_S, autoping=False, compress=False, max_msg_size=max_message_bytes, writer_limit=0, protocols=protocols
-    )  # with a limit of 0 every send waits for room
-    websocket.headers.update(headers or {})
     with connections.take():
-        if is_overflow_http and websocket.can_prepare(request):  # or `prepare` says what is wrong with the request
-            session = manager.open_session(codec.name, codec.faults)
+        websocket = WebSocket(max_message_bytes, protocols)
+        websocket.headers.update(headers or {})
+        if not websocket.can_prepare(request):
+            await websocket.prepare(request)  # raises, with what is wrong
+        session = manager.open_session(codec.name, codec.faults)
+        try:
             events = session.events()
-        else:
-            session = events = None
-        try:
-            if session is not None and events is not None:
-                await _hold_slot(request, session, events)
-            _limit_buffers(request)
-            await websocket.prepare(request)
-            if session is None or events is None:
-                session = manager.open_session(codec.name, codec.faults)
-                events = session.events()
-            if subscribe is not None:
-                subscribe(events.poke)
-            pump = _Pump(request, websocket, codec, session, events, pool, pool_bytes)
-            await pump.run(open_s=manager.open_s if is_overflow_http else math.inf)
-        except ConnectionError:
-            pass
+            if await _upgrade(request, websocket, session, events, is_overflow_http):
+                if subscribe is not None:
+                    subscribe(events.poke)
+                open_s = manager.open_s if is_overflow_http else math.inf
+                await Pump(request, websocket, codec, session, events, pool, pool_bytes, open_s=open_s).run()
         finally:
-            if session is not None:
-                await session.close(_CANCELLED)
+            await session.close(CANCELLED)  # otherwise it has ended by now
     return websocket
-
-
-class _WebSocket(web.WebSocketResponse):
-    """aiohttp closes by itself when the peer breaks RFC 6455, before anybody could say why. Here the pump does."""
-
-    _pump_closes = frozenset({WSCloseCode.PROTOCOL_ERROR, WSCloseCode.INVALID_TEXT, WSCloseCode.MESSAGE_TOO_BIG})
-
-    async def close(self, *, code: int = WSCloseCode.OK, message: bytes = b"", drain: bool = True) -> bool:
-        """Close, as aiohttp does on its own account."""
-        return False if code in self._pump_closes else await super().close(code=code, message=message, drain=drain)
-
-    async def finish(self, close: Close) -> None:
-        """Close as the codec wishes, and read on until the peer has answered: unread input would reset the connection under our words."""
-        await super().close(code=close.code, message=close.reason.encode())
-
-
-class _Pump:
-    """One connection."""
-
-    def __init__(self, request: web.Request, websocket: _WebSocket, codec: Codec, session: Session, pool: Executor | None) -> None:
-        self._request = request
-        self._websocket = websocket
-        self._codec = codec
-        self._session = session
-        self._pool = pool
-        self._log = SessionAdapter(logger, session.session_id, codec.name)
-        self._loop = asyncio.get_running_loop()
-        self._codec_lock = asyncio.Lock()
-        self._write_lock = asyncio.Lock()  # aiohttp lets several writers wait on one future, which a time-out of one would cancel for all
-        self._is_gone = False  # the peer hears nothing any more
-        self._is_unreadable = False  # the peer broke the framing: nothing more can be read
-        self._has_failed = False  # the codec let us down: only Failed is worded any more
-        self._upgraded_s = self._heard_s = self._loop.time()
-        self._push_started_s: float | None = None
-        self._close = Close(CloseCode.INTERNAL, "internal error")  # what is said should the codec find no end
-
-    async def run(self) -> None:
-        """Pump until the session has said its last word and the connection is closed."""
-        async with asyncio.TaskGroup() as group:
-            helpers = [group.create_task(self._receive_loop()), group.create_task(self._watch_loop())]
-            await self._send_loop()
-            for helper in helpers:
-                helper.cancel()  # before the close: aiohttp skips the peer's answer while somebody else reads
-        await self._finish()
-
-    # -- Receiving -------------------------------------------------------------------------------------------------------------------
-
-    async def _receive_loop(self) -> None:
-        try:
-            await self._receive()
-        except RemoteProtocolError as error:
-            self._log.info("! %s", error)
-            await self._session.close(Failed(kind=error.kind, detail=error.detail))
-        except SessionGone:
-            pass  # its last event says why
-        except Exception:
-            self._log.exception("receiving failed")
-            await self._session.close(_INTERNAL)
-        finally:
-            await self._session.close(HUNG_UP if self._is_gone else _CANCELLED)  # nobody listens to the caller any more
-
-    async def _receive(self) -> None:
-        for event in self._codec.connect(_query(self._request)):
-            await self._push(event)
-        while not self._is_gone:
-            message = await self._websocket.receive()
-            self._heard_s = self._loop.time()
-            match message.type:
-                case WSMsgType.BINARY | WSMsgType.TEXT:
-                    is_costly = message.type is WSMsgType.BINARY and len(message.data) > POOL_BYTES
-                    for event in await self._call(partial(self._codec.receive, message.data), is_costly=is_costly):
-                        await self._push(event)
-                    await asyncio.sleep(0)  # a peer that sends without a pause is read without one otherwise: others have their turn
-                case WSMsgType.PING:
-                    await self._write(message)
-                case WSMsgType.PONG:
-                    pass  # it was heard
-                case WSMsgType.ERROR if isinstance(message.data, WebSocketError):
-                    self._is_unreadable = True
-                    raise _violation(message.data)
-                case _:
-                    self._is_gone = True
-
-    async def _push(self, event: ClientEvent) -> None:
-        self._push_started_s = self._loop.time()
-        try:
-            await self._session.push(event)
-        finally:
-            self._push_started_s = None
-            self._heard_s = self._loop.time()  # while it waited nobody could hear the peer
-
-    # -- Sending ---------------------------------------------------------------------------------------------------------------------
-
-    async def _send_loop(self) -> None:
-        events = self._session.events()
-        while not self._is_gone:
-            try:
-                async with asyncio.timeout(TIMER_S):
-                    event = await anext(events)
-            except TimeoutError:
-                messages = await self._call(self._codec.keep_alive)
-            except StopAsyncIteration:
-                return
-            else:
-                if isinstance(event, Failed):
-                    await self._let_peer_listen()
-                messages = [] if self._is_gone else await self._word(event)
-            for message in messages:
-                if isinstance(message, Close):
-                    self._close = message
-                    return
-                await self._write(message)
-
-    async def _let_peer_listen(self) -> None:
-        """Wait until this wire's clients hear what they are told. The session is over: neither it nor a slot is held meanwhile."""
-        await asyncio.sleep(self._upgraded_s + self._codec.refusal_delay_s - self._loop.time())
-
-    async def _word(self, event: ServerEvent) -> list[Message]:
-        try:
-            return await self._call(partial(self._send_if_legal, event), is_costly=isinstance(event, AudioOut))
-        except Exception:
-            self._log.exception("wording %s failed", type(event).__name__)
-            if self._has_failed:
-                return [self._close]
-            self._has_failed = True
-            await self._session.close(_INTERNAL)
-            return []
-
-    def _send_if_legal(self, event: ServerEvent, now: float) -> list[Message]:
-        """Word an event; one that was on its way when the codec broke is dropped, its Failed will follow."""
-        is_over = self._has_failed or self._codec.state is CodecState.ERROR
-        return [] if is_over and not isinstance(event, Failed) else self._codec.send(event, now)
-
-    async def _write(self, message: Message | WSMessage) -> None:
-        """Send one message, or answer a ping; nothing when the peer is gone."""
-        if self._is_gone:
-            return
-        try:
-            async with asyncio.timeout(SLOW_READER_S), self._write_lock:
-                match message:
-                    case bytes():
-                        await self._websocket.send_bytes(message)
-                    case str():
-                        await self._websocket.send_str(message)
-                    case WSMessage():
-                        await self._websocket.pong(message.data)
-        except TimeoutError:
-            await self._hang_up(Failed(kind=ErrorKind.SLOW_READER, detail=f"nothing was read for {SLOW_READER_S:g} s"))
-        except ConnectionError:
-            await self._hang_up(HUNG_UP)
-
-    # -- Watching --------------------------------------------------------------------------------------------------------------------
-
-    async def _watch_loop(self) -> None:
-        """Notice a peer that is gone though nobody reads its socket, and one that is gone without a word."""
-        pinged_s = 0.0
-        while not self._is_gone:
-            await asyncio.sleep(TIMER_S)
-            now = self._loop.time()
-            started_s = self._push_started_s
-            if started_s is not None and now - started_s >= TIMER_S:
-                await self._ping()  # the kernel of a dead peer answers with a reset, and that ends the transport
-            elif now - self._heard_s > PING_S + PONG_S:
-                self._log.info("! no answer to a ping for %g s", PONG_S)
-                await self._hang_up(HUNG_UP)
-            elif now - self._heard_s > PING_S and now - pinged_s > PING_S:
-                pinged_s = now
-                await self._ping()
-
-    async def _ping(self) -> None:
-        """Send a ping, unless something waits to be sent, which does the same; notice a transport that has ended."""
-        try:
-            if self._request.transport is None:
-                raise ConnectionResetError("the connection is lost")
-            if not self._request.protocol.writing_paused:
-                await self._websocket.ping()
-        except ConnectionError:
-            await self._hang_up(HUNG_UP)
-
-    async def _hang_up(self, last: Ended | Failed) -> None:
-        """End the call of a peer that cannot be told anything any more."""
-        self._is_gone = True
-        await self._session.close(last)
-        if self._request.transport is not None:
-            self._request.transport.abort()
-
-    # -- Both ways -------------------------------------------------------------------------------------------------------------------
-
-    async def _call(self, function: Callable[[float], T], *, is_costly: bool = False) -> T:
-        """Call the codec with the time, never twice at once; on the pool when it has much to do."""
-        async with self._codec_lock:
-            if is_costly and self._pool is not None:
-                return await self._loop.run_in_executor(self._pool, function, self._loop.time())
-            return function(self._loop.time())
-
-    async def _finish(self) -> None:
-        if self._is_gone:
-            return
-        try:
-            async with asyncio.timeout(2 * CLOSE_S):
-                if self._is_unreadable:
-                    await self._finish_unread()
-                else:
-                    await self._websocket.finish(self._close)
-        except (TimeoutError, ConnectionError):
-            if self._request.transport is not None:
-                self._request.transport.abort()
-
-    async def _finish_unread(self) -> None:
-        """Say goodbye to a peer whose input cannot be parsed: let it read that before the connection goes."""
-        payload = self._close.code.to_bytes(2, "big") + self._close.reason.encode()
-        await self._websocket.send_frame(payload, WSMsgType.CLOSE)
-        while self._request.transport is not None:  # aiohttp throws away what comes in, and lets go when the peer does
-            await asyncio.sleep(0.02)
 
 
 # -- Private -------------------------------------------------------------------------------------------------------------------------
 
 
-def _query(request: web.Request) -> Mapping[str, str]:
-    return dict(request.query)
+async def _upgrade(request: web.Request, websocket: WebSocket, session: Session, events: EventStream, is_overflow_http: bool) -> bool:
+    """Upgrade, with a slot in hand if that is asked for; return whether the peer is still there.
+
+    Raises:
+        NoFreeSlot: there is no slot.
+    """
+    try:
+        if is_overflow_http:
+            await session.push(Reserve())
+            await _wait_reserved(request, session, events)
+        _limit_buffers(request)
+        await websocket.prepare(request)
+    except ConnectionError:
+        await session.close(HUNG_UP)
+        return False
+    return True
 
 
-def _violation(error: WebSocketError) -> RemoteProtocolError:
-    kind = ErrorKind.TOO_BIG if error.code == WSCloseCode.MESSAGE_TOO_BIG else ErrorKind.BAD_REQUEST
-    return RemoteProtocolError(kind, str(error.args[1]))  # aiohttp's own words: sizes or bits, nothing of what was sent
+async def _wait_reserved(request: web.Request, session: Session, events: EventStream) -> None:
+    """Wait for the answer to Reserve. aiohttp does not cancel the handler of a peer that goes meanwhile: it is looked for.
+
+    Raises:
+        NoFreeSlot: there is no slot.
+        ConnectionResetError: nobody waits any more.
+    """
+    while True:
+        match events.take():
+            case Reserved():
+                return
+            case Failed() as failed:
+                raise session.refusal or NoFreeSlot(failed.kind, failed.detail)
+            case None:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(HELD_TIMER_S):
+                        await events.wait()
+        if request.transport is None:
+            raise ConnectionResetError("the connection is lost")
 
 
 def _limit_buffers(request: web.Request) -> None:

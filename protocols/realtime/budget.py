@@ -16,7 +16,7 @@ class Budget:
     def spend(self, now: float) -> bool:
         """Count one event; return whether it is within the budget. One that is not is not counted."""
         times = self._times
-        while times and now - times[0] >= self._window_s:
+        while times and now >= times[0] + self._window_s:
             times.popleft()
         if len(times) >= self._limit:
             return False
@@ -25,4 +25,4 @@ class Budget:
 
     def free_s(self, now: float) -> float:
         """When the next event fits."""
-        return now if len(self._times) < self._limit else self._times[0] + self._window_s
+        return now if len(self._times) < self._limit else max(now, self._times[0] + self._window_s)

@@ -47,7 +47,7 @@ from protocols.realtime.commands import Commands
 from protocols.realtime.conversation import Conversation
 from protocols.realtime.detector import SpeechDetector
 from protocols.realtime.dialect import Dialect
-from protocols.realtime.ext import SessionClosed
+from protocols.realtime.ext import FrameReport, SessionClosed
 from protocols.realtime.fault import EventError
 from protocols.realtime.handshake import Handshake
 from protocols.realtime.input import InputBuffer
@@ -57,7 +57,7 @@ from protocols.realtime.objects import Conversation as ConversationObject
 from protocols.realtime.options import RealtimeOptions
 from protocols.realtime.outgoing import Outgoing
 from protocols.realtime.priming import Primer
-from protocols.realtime.segment import OutFrame
+from protocols.realtime.segment import SILENCE_DB, OutFrame, rms_db
 from protocols.realtime.server_events import ConversationCreated, ErrorEvent, SessionCreated
 from protocols.realtime.settings import Catalogue, default_config
 from protocols.realtime.speaking import Speaker
@@ -295,6 +295,22 @@ class RealtimeCodec:
         self._speaker.push(heard.frame_idx, frame, self._listener.is_user_active, now)
         self._listener.hear(heard, self._speaker.view, now)
         self._primer.step(self._listener.inactive_frames, now)
+        if "frames" in self._call.config.duplex.events:
+            self._report(heard, pcm, text)
+
+    def _report(self, heard: Heard, pcm: NDArray[np.float32] | None, text: str) -> None:
+        track = self._speaker.track
+        level_db = SILENCE_DB if pcm is None else rms_db(pcm)
+        report = FrameReport(
+            frame=heard.frame_idx,
+            epoch=self._call.out.epoch,
+            input_ms=self._call.input_ms,
+            rms_db=None if level_db <= SILENCE_DB else round(level_db, 1),
+            text=text,
+            is_user_active=self._listener.is_user_active,
+            response_id=None if track is None else track.response_id,
+        )
+        self._call.out.put(report)
 
     def _end(self, event: Ended, now: float) -> None:
         if self.state is CodecState.CLOSED:

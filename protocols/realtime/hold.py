@@ -55,5 +55,5 @@ class Hold:
                 return self._num_frames >= MIN_FRAMES and (has_had_turn or self._num_frames >= self.steer_frames)
             case HoldReason.LIMIT:
                 return has_had_turn
-            case HoldReason.GATE:
+            case _:
                 return False

@@ -83,7 +83,7 @@ class Listener:
         """Take over changed settings; speech that was announced under a rule which announces nothing now is over."""
         self._tracker.policy = self._policy()
         if self._tracker.policy.rule is Rule.SILENT:
-            self._stop(self._tracker.close(), now, is_item=False)
+            self._stop(self._tracker.close(), now)
 
     def commit(self, now: float) -> None:
         """Make a user item of what was written.

@@ -62,10 +62,21 @@ def parse_message(text: str | bytes) -> ClientMessage:
         raise
 
 
+def read_object(text: str | bytes) -> dict[str, Any]:
+    """Read a JSON object that can be told back: not nested too deep, without numbers that JSON cannot say.
+
+    Raises:
+        EventError: invalid_json.
+    """
+    body = _read_json(text)
+    _check_shape(body)
+    return body
+
+
 # -- The message as a whole ----------------------------------------------------------------------------------------------------------
 
 
-def _read_json(text: str | bytes) -> Body:
+def _read_json(text: str | bytes) -> dict[str, Any]:
     try:
         # Keys alone are cached: a cache of values would copy and hash 20 MiB of audio.
         body = pydantic_core.from_json(text, allow_inf_nan=False, cache_strings="keys")

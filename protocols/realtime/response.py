@@ -169,7 +169,7 @@ class ResponseTrack:
             "epoch": self._epoch,
             "reason": ending.reason,
             "generated_ms": marks.generated_ms,
-            "sent_ms": marks.sent_ms,
+            "sent_ms": marks.sent_ms if is_cut else marks.generated_ms,
             "played_ms": marks.played_by(now),
             "committed_ms": marks.committed_ms,
         }

@@ -62,6 +62,7 @@ class Segmenter:
         self.is_voiced = False
         self.quiet_frames = 0
         self._is_open = False
+        self._is_mute = False  # opened by text, and no frame was voiced yet
         self._before: deque[OutFrame] = deque()
 
     def push(self, frame: OutFrame) -> Speech:
@@ -69,7 +70,9 @@ class Segmenter:
         settings = self.settings
         level_db = rms_db(frame.pcm)
         was_voiced, self.is_voiced = self.is_voiced, level_db >= settings.open_rms_db
-        is_quiet = not frame.text and level_db < settings.close_rms_db
+        self._is_mute = self._is_mute and not self.is_voiced
+        # "If the onset came from text and no voiced frame follows within 800 ms, the response ends": until then noise is quiet, too
+        is_quiet = not (frame.text or self.is_voiced) and (self._is_mute or level_db < settings.close_rms_db)
         self.quiet_frames = self.quiet_frames + 1 if is_quiet else 0
         if self._is_open:
             if self.quiet_frames < settings.close_frames:
@@ -78,7 +81,7 @@ class Segmenter:
             return Speech.ENDS
         # "txt(f), or two voiced frames in a row": the first of the two is in the preroll
         if frame.text or (self.is_voiced and was_voiced):
-            self._is_open = True
+            self._is_open, self._is_mute = True, not self.is_voiced
             self.preroll, self._before = tuple(self._before), deque()
             return Speech.ONSET
         self._before.append(frame)
@@ -95,7 +98,7 @@ class Segmenter:
 
     def end(self) -> None:
         """The stretch is over, for whatever reason; the next onset begins another."""
-        self._is_open = False
+        self._is_open = self._is_mute = False
         self._before.clear()
 
     def reset(self) -> None:

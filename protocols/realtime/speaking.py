@@ -7,25 +7,23 @@ one at a time.
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 from protocols.events import Cancel, Steer
 from protocols.realtime import response as endings
-from protocols.realtime.audio import OutputConverter
 from protocols.realtime.call import Call
+from protocols.realtime.delivery import Delivery
 from protocols.realtime.dialect import Dialect
+from protocols.realtime.ext import Listen, Speak
 from protocols.realtime.fault import EventError
 from protocols.realtime.formats import AudioFormat
 from protocols.realtime.hold import FOR_EVER, Hold, HoldReason
 from protocols.realtime.meter import Count, Timer
+from protocols.realtime.objects import Usage
 from protocols.realtime.response import NO_LIMITS, Ending, Phase, ResponseSettings, ResponseTrack, Trigger
 from protocols.realtime.segment import OutFrame, Segmentation, Segmenter, Speech
-from protocols.realtime.server_events import AudioDelta, OutputTextDelta, ServerMessage, TranscriptDelta, Usage
+from protocols.realtime.server_events import ServerMessage
 from protocols.realtime.turns import ModelView
 from protocols.realtime.watermarks import Watermarks
 
@@ -69,16 +67,12 @@ class Speaker:
         self._call = call
         self._last_item_id: str | None = None
         self._segmenter = Segmenter(self._segmentation())
-        self._converter: OutputConverter | None = None
+        self._delivery = Delivery(call)
+        self._frame_idx = 0
         self._opened_frame = -1
-        self._num_frames = 0  # of the open item
-        self._num_text = 0
-        self._lead: list[OutFrame] = []  # frames that wait to be sent together
-        self._has_sent = False  # of the open item
         self._asked_s = 0.0  # when the pending response was created
         self._asked_frames = 0
         self._bias = 0.0
-        self._last_delta_s: float | None = None
         self._asked_by_user_s: float | None = None  # when the user stopped speaking, until the answer
 
     # Public: settings and time
@@ -117,6 +111,7 @@ class Speaker:
 
     def push(self, frame_idx: int, frame: OutFrame | None, is_user_active: bool, now: float) -> None:
         """Take the output of one step; None where its epoch is over."""
+        self._frame_idx = frame_idx
         if self.hold is not None:
             if self.hold.step(is_user_active):
                 self._rest()
@@ -182,7 +177,7 @@ class Speaker:
         if track is not None and track.phase is Phase.OPEN:
             self._call.new_epoch(Cancel(steer_frames=num_frames))
             self._segmenter.reset()
-            self._lead.clear()
+            self._delivery.take_back()
         elif track is not None and self.hold is not None:
             self._call.events.append(Steer(frames=num_frames))
         if first is not None:
@@ -203,14 +198,15 @@ class Speaker:
             self._open(Request(), Trigger.MODEL)
         track = self.track
         assert track is not None
-        self._opened_frame, self._num_frames, self._num_text, self._has_sent = frame_idx, 0, 0, False
-        self._converter = OutputConverter(track.settings.output_format, self._call.rate)
-        self._last_delta_s = None
+        self._opened_frame = frame_idx
+        self._delivery.begin(track)
         self.has_begun = True
         if self._asked_by_user_s is not None:
             self._call.meter.observe(Timer.ANSWER, now - self._asked_by_user_s)
             self._asked_by_user_s = None
         self._call.out.put(*track.begin(self._call.conversation.add(track.item(), marks=track.marks)))
+        if "speak" in self._call.config.duplex.events:
+            self._call.out.put(Speak(frame=frame_idx, epoch=self._call.out.epoch, response_id=track.response_id))
 
     def _open(self, request: Request, trigger: Trigger) -> None:
         config, out = self._call.config, self._call.out
@@ -235,7 +231,7 @@ class Speaker:
         track, call = self.track, self._call
         assert track is not None
         if not is_cut:
-            self._send_lead(now)
+            self._delivery.flush()
             call.out.keep()
         messages, item = track.finish(ending, self._usage(), now, is_cut=is_cut)
         call.out.put(*messages)
@@ -243,10 +239,12 @@ class Speaker:
             call.conversation.find(item.id, "").item = item
         if call.out.dialect is Dialect.GA and call.options.send_rate_limits:
             call.out.put(NO_LIMITS)
+        if item is not None and "listen" in call.config.duplex.events:
+            call.out.put(Listen(frame=self._frame_idx, epoch=call.out.epoch))
         call.meter.count(Count.RESPONSES, ending.reason)
         call.heard_frames = call.prompt_tokens = 0
         self.track = None
-        self._num_frames = self._num_text = 0
+        self._delivery.end()
         self._segmenter.end()
         self._urge(0.0)
         if self.hold is None:
@@ -255,7 +253,7 @@ class Speaker:
     def _see_whether_it_ends(self, speech: Speech, now: float) -> None:
         assert self.track is not None
         limit = self.track.settings.max_tokens
-        if limit is not None and self._num_frames + self._num_text >= limit:
+        if limit is not None and self._delivery.num_tokens >= limit:
             self.hold = Hold(HoldReason.LIMIT)
             self._finish(endings.LIMIT, now)
             self._call.new_epoch(Cancel(steer_frames=FOR_EVER))
@@ -269,69 +267,21 @@ class Speaker:
     def _must_rotate(self) -> bool:
         if self._call.config.duplex.layout == "single":
             return False
-        lasted_ms = self._num_frames * self._call.frame_ms - self._call.config.duplex.max_response_ms
+        lasted_ms = self._delivery.num_frames * self._call.frame_ms - self._call.config.duplex.max_response_ms
         return lasted_ms >= (0 if self._segmenter.quiet_frames else ROTATION_GRACE_MS)
 
-    # Private: sending
-
     def _emit(self, frame: OutFrame, now: float) -> None:
-        """One frame of the open item: its text, then its audio."""
-        track, call = self.track, self._call
-        assert track is not None
-        marks = track.marks
-        start_ms = marks.generated_ms
-        text = frame.text
-        if text and not self._num_text and call.options.trim_leading_space:
-            text = text.removeprefix(" ")
         if frame.text:
-            self._num_text += 1
             self._urge(0.0)  # "off as soon as a non-pad token appears"
-        self._num_frames += 1
-        marks.generate(int(self._num_frames * call.frame_ms), text)
-        x_duplex = self._timing(frame.frame_idx, start_ms)
-        if track.settings.is_text:
-            marks.send(marks.generated_ms, now)
-            if text:
-                call.out.put_output(OutputTextDelta(**track.place(), delta=text, x_duplex=x_duplex), lambda _: marks.send_text())
-            return
-        if text:
-            start_s = None if x_duplex is None else start_ms / 1000
-            message = TranscriptDelta(**track.place(), delta=text, start_time=start_s, x_duplex=x_duplex)
-            call.out.put_output(message, lambda _: marks.send_text())
-        self._lead.append(frame)
-        pacing = call.config.duplex.pacing
-        if len(self._lead) >= (pacing.coalesce_frames if self._has_sent else max(pacing.coalesce_frames, call.frames(pacing.lead_ms))):
-            self._send_lead(now)
-
-    def _send_lead(self, now: float) -> None:
-        """Send the frames that were held back as one delta."""
-        track = self.track
-        if not self._lead or track is None or self._converter is None:
-            return
-        pcm: NDArray[np.float32] = np.concatenate([frame.pcm for frame in self._lead]) if len(self._lead) > 1 else self._lead[0].pcm
-        x_duplex = self._timing(self._lead[0].frame_idx, int((self._num_frames - len(self._lead)) * self._call.frame_ms))
-        self._lead.clear()
-        self._has_sent = True
-        delta = base64.b64encode(self._converter.push(pcm)).decode()
-        marks, end_ms = track.marks, track.marks.generated_ms
-
-        def on_sent(sent_s: float) -> None:
-            marks.send(end_ms, sent_s)
-            if self._last_delta_s is not None:
-                self._call.meter.observe(Timer.DELTA_GAP, sent_s - self._last_delta_s)
-            self._last_delta_s = sent_s
-
-        self._call.out.put_output(AudioDelta(**track.place(), delta=delta, x_duplex=x_duplex), on_sent)
-
-    def _timing(self, frame_idx: int, start_ms: int) -> dict[str, object] | None:
-        if not self._call.config.duplex.timing:
-            return None
-        return {"epoch": self._call.out.epoch, "frame": frame_idx, "start_ms": start_ms, "input_ms": self._call.input_ms}
+        self._delivery.emit(frame, now)
 
     def _usage(self) -> Usage:
-        call = self._call
+        call, delivery = self._call, self._delivery
         return Usage.of(
-            input_text=call.prompt_tokens, input_audio=call.heard_frames, output_text=self._num_text, output_audio=self._num_frames
+            input_text=call.prompt_tokens,
+            input_audio=call.heard_frames,
+            output_text=delivery.num_text,
+            output_audio=delivery.num_frames,
         )
 
     # Private: steering

@@ -6,12 +6,17 @@ the session's clock put in between. The rule: consumed <= written, and both only
 
 from __future__ import annotations
 
+import bisect
 from collections import deque
 
 MAX_PLACES = 1024  # frames whose place is remembered: more than the longest announced speech (60 s, 750 frames)
 HISTORY_S = 3.0  # "the audio received in the 3 s before the clear" (4.2.5)
 REPLAY_S = 2.0  # "After input_audio_buffer.clear, for 2 s"
-KEY_BYTES = 160  # 10 ms of G.711 are 80 bytes, of PCM16 at 8 kHz 160: enough that live speech never repeats them
+KEY_BYTES = 80  # "a hash of 10 ms blocks is enough": 10 ms of G.711, the smallest format; live speech never repeats them
+MAX_TRIES = 64  # places at which a repetition may begin: more is no audio, but somebody who wants to keep us busy
+MAX_SAMPLE_BYTES = 4  # of float32; a multiple of every other size
+
+
 
 class Timeline:
     """Positions in samples at the engine's rate."""
@@ -76,56 +81,69 @@ class Timeline:
                 return place if known_idx == frame_idx else self.consumed
         return self._places[0][1] if self._places else self.consumed
 
+
 class ReplayGuard:
     """Recognises audio that a client sends again after a clear (Pipecat re-sends half a second), so that it is not heard twice.
 
-    Bytes are compared, in the input format: live speech never repeats them.
+    Bytes are compared, in the input format. What is sent again is an end of what was heard, but where it begins shows only as it goes on:
+    every append is judged together with those since the clear, so silence, which fits in many places, is no trap. What is skipped ends
+    between two samples.
     """
 
     def __init__(self) -> None:
         self._history: deque[bytes] = deque()
         self._size = 0
         self._until_s = 0.0
-        self._heard = b""  # what is still expected again
-        self._is_matching = False
+        self._heard = b""  # what may come again; empty once it is over
+        self._again = b""  # what came again since the clear
+        self._num_skipped = 0  # bytes since the clear that were called known
 
     def note(self, data: bytes, bytes_per_s: int) -> None:
         """Remember what was received."""
-        self._history.append(data)
-        self._size += len(data)
-        while self._size - len(self._history[0]) > HISTORY_S * bytes_per_s:
+        most = int(HISTORY_S * bytes_per_s)
+        self._history.append(data[-most:])
+        self._size += len(self._history[-1])
+        while self._size - len(self._history[0]) >= most:
             self._size -= len(self._history.popleft())
 
     def clear(self, unheard_bytes: int, now: float) -> None:
         """The buffer was cleared while the last `unheard_bytes` had not been heard: those must be, should they come again."""
         received = b"".join(self._history)
         self._heard = received[: max(0, len(received) - unheard_bytes)]
+        self._again = b""
+        self._num_skipped = 0
         self._until_s = now + REPLAY_S
-        self._is_matching = False
 
-    def known_prefix(self, data: bytes, now: float) -> int:
+    def known_prefix(self, data: bytes, now: float, sample_bytes: int = MAX_SAMPLE_BYTES) -> int:
         """Return how many bytes at the beginning of an append the model has heard already."""
-        if not self._heard or now > self._until_s or not data:
-            self._heard = b""
-            return 0
-        if self._is_matching:
-            return self._take(data, 0)
-        key = data[:KEY_BYTES]
-        at = self._heard.find(key) if len(data) >= KEY_BYTES else -1
-        while at >= 0:
-            if num_known := self._take(data, at):
-                self._is_matching = bool(self._heard)
-                return num_known
-            at = self._heard.find(key, at + 1)
-        self._heard = b""  # the first append after a clear is new: so is everything after it
-        return 0
+        num_known = 0
+        if self._heard and now <= self._until_s:
+            again = self._again + data
+            if len(again) >= KEY_BYTES and again in self._heard:
+                self._again = again
+                self._num_skipped += len(data)
+                return len(data)
+            num_known = _overlap(self._heard, again)
+        self._heard = self._again = b""
+        # [skipped | this append]: the first sample that is heard begins at a multiple of its size, and not before what is skipped already
+        num_whole = max(num_known // sample_bytes, -(-self._num_skipped // sample_bytes)) * sample_bytes
+        num_now = min(num_whole - self._num_skipped, len(data))
+        self._num_skipped += num_now
+        return num_now
 
-    def _take(self, data: bytes, at: int) -> int:
-        """Compare an append with what is expected from `at` on; it must agree to the end of either."""
-        size = min(len(data), len(self._heard) - at)
-        if self._heard[at : at + size] != data[:size]:
-            if at == 0 and self._is_matching:
-                self._heard = b""
+
+def _overlap(before: bytes, after: bytes) -> int:
+    """Length of the longest end of `before`, of KEY_BYTES at least, with which `after` begins; 0 without one."""
+    key = after[:KEY_BYTES]
+    at = before.find(key) if len(key) == KEY_BYTES else -1
+    for _ in range(MAX_TRIES):
+        if at < 0:
             return 0
-        self._heard = self._heard[at + size :]
-        return size
+        end = before[at:]
+        if after.startswith(end):
+            return len(end)
+        # They differ at `place`: what begins later agrees up to there and with that byte, or is too short to reach it.
+        place = bisect.bisect_left(range(len(end)), True, key=lambda n: end[: n + 1] != after[: n + 1])
+        longer = before.find(after[: place + 1], at + 1)
+        at = longer if longer >= 0 else before.find(key, max(at + 1, len(before) - place))
+    return 0

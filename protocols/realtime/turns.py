@@ -102,6 +102,7 @@ class _Stretch:
     active_frames: int = 0
     overlap_frames: int = 0
     is_announced: bool = False
+    is_continued: bool = False  # the one before it reached its limit, and the user went on
 
 
 class TurnTracker:
@@ -137,15 +138,16 @@ class TurnTracker:
             if stretch is None:
                 stretch = self._stretch = _Stretch(frame_idx, frame_idx)
             elif stretch.is_announced and frame_idx - stretch.onset_frame >= self.policy.max_frames:
-                events.append(Stopped(frame_idx))
-                stretch = self._stretch = _Stretch(frame_idx, frame_idx)
+                events.append(Stopped(stretch.last_frame + 1))
+                stretch = self._stretch = _Stretch(frame_idx, frame_idx, is_continued=True)
             stretch.last_frame = frame_idx
             stretch.active_frames += 1
             if model.is_open and model.is_voiced:
                 stretch.overlap_frames += 1
-        if stretch is not None and not stretch.is_announced and (started := self._judge(stretch, model)) is not None:
-            stretch.is_announced = True
-            events.append(started)
+            # Not in a gap: "mhm" right before a pause of the model is over by then, and stays a backchannel (U6).
+            if not stretch.is_announced and (started := self._judge(stretch, model)) is not None:
+                stretch.is_announced = True
+                events.append(started)
         return events
 
     def close(self) -> Stopped | None:
@@ -168,6 +170,8 @@ class TurnTracker:
 
     def _judge(self, stretch: _Stretch, model: ModelView) -> Started | None:
         """Whether the stretch changes the turn now."""
+        if stretch.is_continued and model.is_open:
+            return None  # "then a new started if speech goes on and no response is open" (4.5)
         match self.policy.rule:
             case Rule.SILENT:
                 return None
@@ -192,8 +196,7 @@ class TurnTracker:
         if stretch.overlap_frames >= self.policy.overlap_frames:  # U2
             return self._started(stretch, Cause.OVERLAP, self._interruption(model))
         if stretch.active_frames >= YIELD_FRAMES and model.quiet_frames >= YIELD_FRAMES:
-            now_frame = stretch.last_frame + self.inactive_frames
-            quiet_since = now_frame - model.quiet_frames + 1
+            quiet_since = stretch.last_frame - model.quiet_frames + 1
             if quiet_since <= stretch.onset_frame:  # U4
                 return self._started(stretch, Cause.USER_TURN, Effect.HAND_OVER)
             return self._started(stretch, Cause.YIELD, Effect.YIELDED if self.policy.interrupts else Effect.NONE)  # U3

@@ -86,6 +86,8 @@ class Value:
             return None
         if isinstance(self.value, bool) or not isinstance(self.value, int | float):
             raise wrong_type(self.path, "a number", self.value)
+        if isinstance(self.value, float) and not math.isfinite(self.value):
+            raise bad_value(self.path, "must be a finite number")
         if not low <= self.value <= high:
             raise bad_value(self.path, f"must be {low:g} to {high:g}" if high < math.inf else f"must be {low:g} or more")
         return self.value

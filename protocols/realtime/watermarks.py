@@ -8,7 +8,12 @@ an argument. Thread: any, one at a time.
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
+
+# A word that was cut in two: its end, which is more than punctuation, and its beginning. Ideographs and kana stand for themselves.
+_REST_OF_WORD = re.compile(r"\S*\w")
+_LAST_WORD = re.compile(r"[^\s\u2e80-\u9fff]*\Z")
 
 SETTLE_S = 2.0  # "2000 ms + (sent - played estimate) passed without a truncate"
 
@@ -30,7 +35,7 @@ class Watermarks:
     """
 
     def __init__(self, *, has_acks: bool = False) -> None:
-        """`has_acks`: the client promised `playback.ack`; nothing is estimated then."""
+        """`has_acks`: the client promised `playback.ack`; nothing is estimated then, nor after the first that comes unpromised."""
         self.generated_ms = 0
         self.sent_ms = 0
         self.played_ms = 0
@@ -46,13 +51,16 @@ class Watermarks:
 
     def generate(self, end_ms: int, text: str = "") -> None:
         """A frame ending at `end_ms` was assigned to the item, with its text."""
+        if self.is_sealed:
+            return
         if text:
             self._pieces.append(Piece(self.generated_ms, text))
         self.generated_ms = max(self.generated_ms, end_ms)
 
     def send_text(self) -> None:
         """The next piece of text was handed to the transport."""
-        self._num_sent += 1
+        if not self.is_sealed:
+            self._num_sent += 1
 
     def send(self, end_ms: int, now: float) -> None:
         """The audio up to `end_ms` was handed to the transport."""
@@ -71,6 +79,7 @@ class Watermarks:
     def acknowledge(self, played_ms: int, committed_ms: int | None, now: float) -> None:
         """Take `playback.ack`; late and lower ones change nothing."""
         self.settle(now)
+        self._has_acks = True
         if self.is_sealed:
             return
         self.played_ms = max(self.played_ms, min(played_ms, self.sent_ms))
@@ -91,13 +100,13 @@ class Watermarks:
         return sealed_ms
 
     def settle(self, now: float) -> None:
-        """Commit what was heard by estimate, once no truncation can be expected any more."""
-        if self.is_sealed or self._has_acks or self._ended_s is None:
+        """Take what was heard for final, once no truncation can be expected any more; without acknowledgements commit the estimate."""
+        if self.is_sealed or self._ended_s is None or now < self._settled_s(self._ended_s):
             return
-        if now >= self._settled_s:
+        self.is_settled = True
+        if not self._has_acks:
             heard_ms = self.sent_ms if self._heard_at_end_ms is None else self._heard_at_end_ms
             self.played_ms = self.committed_ms = max(self.played_ms, heard_ms)
-            self.is_settled = True
 
     def played_by(self, now: float) -> int:
         """The best guess of what has been heard: acknowledgements, or the estimate."""
@@ -109,26 +118,23 @@ class Watermarks:
 
     def transcript(self) -> str:
         """The words that count: those that were heard where that is known and less than what was sent, otherwise those that were sent."""
-        if self.is_settled and self.committed_ms < self.sent_ms:
+        if self.is_sealed or (self.is_settled and self.committed_ms < self.sent_ms):
             return self.text_until(self.committed_ms)
         return "".join(piece.text for piece in self._pieces[: self._num_sent])
 
     def text_until(self, end_ms: int) -> str:
         """The text of all frames that begin before `end_ms`, without a word that goes on after it."""
-        heard = [piece.text for piece in self._pieces if piece.start_ms < end_ms]
-        text = "".join(heard)
-        rest = self._pieces[len(heard) :]
-        if text and rest and not rest[0].text[0].isspace() and not text[-1].isspace():
-            text = text[: max(text.rfind(" "), 0)]
+        text = "".join(piece.text for piece in self._pieces if piece.start_ms < end_ms)
+        rest = self.text()[len(text) :]
+        if _REST_OF_WORD.match(rest):
+            text = _LAST_WORD.sub("", text)
         return text.rstrip()
 
     # Private
 
-    @property
-    def _settled_s(self) -> float:
-        """When an ended item can count as heard."""
-        assert self._ended_s is not None
-        return self._ended_s + SETTLE_S + max(0, self.sent_ms - self._estimate(self._ended_s)) / 1000
+    def _settled_s(self, ended_s: float) -> float:
+        """When an item that ended then can count as heard."""
+        return ended_s + SETTLE_S + (self.sent_ms - self._estimate(ended_s)) / 1000
 
     def _estimate(self, now: float) -> int:
         """min(sent, now - time of the first send), in milliseconds."""

@@ -52,7 +52,7 @@ class Replies:
             yield f"event {self._num_events} is {kind}"
         if self._num_events == 2 and self.is_beta and kind != "conversation.created":
             yield f"event 2 in beta is {kind}"
-        if kind == "session.updated" and event["session"].get("x_duplex", {}).get("cause") is None:
+        if kind == "session.updated" and (event.get("x_duplex") or {}).get("cause") is None:
             if not self._updates_s:
                 yield "session.updated, and nobody asked"
             else:

@@ -79,7 +79,7 @@ def legal_refused_update(scene: Scene) -> None:
     scene.client("session.update", session={"voice": 1})
     scene.server("error", error=error("invalid_type", param="session.voice"))
     scene.update()
-    scene.server("session.updated", session=scene.session(x_duplex={"cause": "applied"}))
+    scene.server("session.updated", session=scene.session(), x_duplex={"cause": "applied"})
 
 
 def legal_hurry(scene: Scene) -> None:

@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from gateway.engine.fake import expected_audio
+from gateway.transport import pump
 from gateway.transport import ws as transport
 from protocols import moshi
 from tests.helpers import MoshiClient, rms, tone
@@ -119,7 +120,7 @@ async def test_a_codec_is_never_entered_twice_at_once(monkeypatch: pytest.Monkey
 
         return call
 
-    for name in ("receive", "send", "keep_alive"):
+    for name in ("receive", "send", "due"):
         monkeypatch.setattr(moshi.MoshiCodec, name, watched(name))
     client = MoshiClient()
     async with gateway(1, opus_threads=4) as server, server.connect("moshi") as ws:
@@ -132,7 +133,6 @@ async def test_a_codec_is_never_entered_twice_at_once(monkeypatch: pytest.Monkey
 
 async def test_a_silent_chat_gets_a_ping_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(moshi, "KEEP_ALIVE_S", 0.1)
-    monkeypatch.setattr(transport, "TIMER_S", 0.02)
     async with gateway(1) as server, server.connect("moshi") as ws:
         tags = [(await ws.receive_bytes(timeout=5))[0] for _ in range(4)]
         assert tags == [4, 0, 6, 6]
@@ -140,7 +140,7 @@ async def test_a_silent_chat_gets_a_ping_message(monkeypatch: pytest.MonkeyPatch
 
 async def test_a_peer_that_answers_no_ping_is_gone(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     for name, value in {"TIMER_S": 0.02, "PING_S": 0.1, "PONG_S": 1.0}.items():
-        monkeypatch.setattr(transport, name, value)
+        monkeypatch.setattr(pump, name, value)
     async with gateway(1) as server:
         async with server.connect("moshi") as ws:  # this client answers pings by itself, while it reads
             for _ in range(2):

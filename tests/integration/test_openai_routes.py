@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import json
@@ -11,9 +12,14 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.app import MANAGER, METRICS
+from gateway.app import MANAGER, METRICS, TICKER
 from gateway.config import REALTIME_DEFAULTS
+from gateway.engine.fake import FakeEngine
+from gateway.errors import ConfigError
+from gateway.transport import openai
 from gateway.transport.http import REALTIME_PATHS
+from protocols.realtime.codec import RealtimeCodec
+from protocols.realtime.detector import EnergyDetector
 from protocols.realtime.handshake import KEY_PREFIX
 from tests.integration.rig import FRAME, Gateway, PcmCaller, gateway, read_chat, until
 from tests.integration.test_keys import GOOD, KEYED, UPGRADE
@@ -135,6 +141,7 @@ async def test_a_full_server_accepts_tells_and_closes_otherwise() -> None:
                 assert message["x_duplex"] == {"retry_after_s": 2, "fatal": True}
                 assert (await other.receive(timeout=5)).type is aiohttp.WSMsgType.CLOSE
                 assert other.close_code == 1013
+        await until(lambda: server.count("gateway_realtime_calls_total", code="1013") == 2)
 
 
 async def test_overflow_http_is_503_on_every_wire_before_the_upgrade() -> None:
@@ -160,6 +167,14 @@ async def test_overflow_http_lets_callers_in_when_there_is_room() -> None:
             await until(lambda: server.is_empty)
             await created(server)
             await until(lambda: server.is_empty)
+
+
+async def test_a_slow_server_is_not_called_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with gateway(2) as server:
+        monkeypatch.setattr(type(server.app[TICKER]), "is_degraded", True)
+        status, error = await refusal(server, f"{URL}?capacity=http")
+        assert status == 503
+        assert "too slow" in error["message"]
 
 
 async def test_overflow_ws_is_1013_on_the_old_wires() -> None:
@@ -323,6 +338,76 @@ async def test_wrong_methods_and_paths_have_openai_s_body() -> None:
                 assert (reply.status, (await reply.json())["error"]["code"]) == (status, code)
         async with server.http.get("/nowhere") as reply:
             assert isinstance((await reply.json())["error"], str)
+
+
+# -- Speech detection ----------------------------------------------------------------------------------------------------------------
+
+
+async def test_what_speech_detection_lacks_is_named_when_the_server_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacks(sample_rate: int) -> None:
+        raise ConfigError("onnxruntime is missing")
+
+    monkeypatch.setattr(openai, "VoiceActivity", lacks)
+    server = Gateway(FakeEngine(1), vad="silero")
+    with pytest.raises(ConfigError, match=r"--vad: onnxruntime is missing \(or choose --vad energy\)"):
+        await server.running
+    await server.close()
+    async with gateway(1, vad="energy") as server:
+        await created(server)
+
+
+async def test_the_network_is_loaded_once_for_all_callers_and_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Activity] = []
+
+    class Activity:
+        def __init__(self, sample_rate: int) -> None:
+            self.sample_rate, self.num_streams, self.is_stopped = sample_rate, 0, False
+            made.append(self)
+
+        def stream(self, wake: object) -> EnergyDetector:
+            self.num_streams += 1
+            return EnergyDetector()
+
+        def stop(self) -> None:
+            self.is_stopped = True
+
+    monkeypatch.setattr(openai, "VoiceActivity", Activity)
+    async with gateway(2, vad="silero") as server:
+        for num_callers in (1, 2):
+            await created(server)
+            assert [(one.sample_rate, one.num_streams, one.is_stopped) for one in made] == [(24000, num_callers, False)]
+    assert made[0].is_stopped
+
+
+async def test_a_late_result_wakes_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the detector is slower than the model, nothing else may happen for a while after its result."""
+    looked: list[float] = []
+    due = RealtimeCodec.due
+    wakes: list[Any] = []
+
+    class Activity:
+        def __init__(self, sample_rate: int) -> None:
+            pass
+
+        def stream(self, wake: object) -> EnergyDetector:
+            wakes.append(wake)
+            return EnergyDetector()
+
+        def stop(self) -> None:
+            pass
+
+    def watched(self: RealtimeCodec, now: float) -> Any:
+        looked.append(now)
+        return due(self, now)
+
+    monkeypatch.setattr(openai, "VoiceActivity", Activity)
+    monkeypatch.setattr(RealtimeCodec, "due", watched)
+    async with gateway(1, vad="silero") as server, server.http.ws_connect(URL) as ws:
+        await ws.receive_json(timeout=5)
+        await asyncio.sleep(0.05)
+        before = len(looked)
+        wakes[0]()
+        await until(lambda: len(looked) > before, timeout_s=0.15)
 
 
 async def test_audio_goes_both_ways() -> None:

@@ -7,6 +7,7 @@ import pytest
 from aiohttp import web
 
 from gateway import app as gateway_app
+from gateway.transport import pump
 from gateway.transport import ws as transport
 from tests.helpers import MoshiClient, make_page, tone
 from tests.integration.rig import PATHS, Gateway, RawPeer, frame, gateway, no_tracebacks, until
@@ -31,7 +32,7 @@ async def _stuck_chat(server: Gateway) -> RawPeer:
 
 @pytest.mark.parametrize("protocol", PATHS)
 async def test_a_peer_that_does_not_read_is_ended(protocol: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(transport, "SLOW_READER_S", 0.5)
+    monkeypatch.setattr(pump, "SLOW_READER_S", 0.5)
     async with gateway(1) as server:
         if protocol == "moshi":
             peer = await _stuck_chat(server)
@@ -84,7 +85,7 @@ async def test_the_socket_of_a_peer_that_says_goodbye_and_reads_nothing_is_let_g
         sockets.append(request.get_extra_info("socket"))
 
     monkeypatch.setattr(transport, "_limit_buffers", look)
-    monkeypatch.setattr(transport, "SLOW_READER_S", 0.3)
+    monkeypatch.setattr(pump, "SLOW_READER_S", 0.3)
     async with gateway(1) as server:
         peer = await _stuck_chat(server)
         peer.send(b"\x03\xe8", opcode=8)

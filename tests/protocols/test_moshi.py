@@ -203,7 +203,7 @@ def test_v1_ready_is_metadata_then_one_single_byte_handshake() -> None:
 def test_nothing_is_sent_while_queued() -> None:
     codec = in_state(CodecState.WAITING)
     assert codec.send(Queued(position=3), 0.0) == []
-    assert codec.keep_alive(1000.0) == []
+    assert codec.due(1000.0) == []
 
 
 # -- A conversation ------------------------------------------------------------------------------------------------------------------
@@ -339,15 +339,15 @@ def test_every_state_and_event_is_legal_or_ends_in_error(state: CodecState, even
 def test_a_ping_is_due_4_s_after_the_last_message() -> None:
     codec = in_state(CodecState.WAITING)
     codec.send(READY, 100.0)
-    assert codec.keep_alive(103.9) == []
-    assert codec.keep_alive(104.0) == [b"\x06"]
-    assert codec.keep_alive(107.9) == []
+    assert codec.due(103.9) == []
+    assert codec.due(104.0) == [b"\x06"]
+    assert codec.due(107.9) == []
     codec.send(text("x"), 107.9)
     codec.send(text(""), 111.0)  # nothing was sent here
-    assert codec.keep_alive(111.8) == []
-    assert codec.keep_alive(111.9) == [b"\x06"]
+    assert codec.due(111.8) == []
+    assert codec.due(111.9) == [b"\x06"]
     codec.send(Ended(reason=EndReason.CALLER), 112.0)
-    assert codec.keep_alive(1000.0) == []
+    assert codec.due(1000.0) == []
 
 
 @settings(max_examples=100, deadline=None)

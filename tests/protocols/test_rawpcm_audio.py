@@ -92,15 +92,15 @@ def test_an_implausible_level_is_clipped_with_one_warning() -> None:
     loud = np.array([30_000, -30_000, 0.5], np.float32)
     for _ in range(3):
         assert pcm_of(codec.receive(loud.tobytes(), 0.0)).tolist() == [1, -1, 0.5]
-    (warning,) = codec.keep_alive(0.0)
+    (warning,) = codec.due(0.0)
     assert json.loads(str(warning))["type"] == "warning"
-    assert codec.keep_alive(0.0) == []
+    assert codec.due(0.0) == []
 
 
 def test_a_little_too_loud_is_clipped_in_silence() -> None:
     codec = live()
     assert pcm_of(codec.receive(np.array([1.2, -4.0], np.float32).tobytes(), 0.0)).tolist() == [1, -1]
-    assert codec.keep_alive(0.0) == []
+    assert codec.due(0.0) == []
 
 
 def test_a_waiting_warning_goes_before_the_next_message_and_not_after_the_end() -> None:
@@ -112,7 +112,7 @@ def test_a_waiting_warning_goes_before_the_next_message_and_not_after_the_end() 
     ended = live()
     ended.receive(loud, 0.0)
     ended.state = CodecState.CLOSED
-    assert ended.keep_alive(0.0) == []
+    assert ended.due(0.0) == []
 
 
 def test_an_empty_binary_message_is_nothing() -> None:

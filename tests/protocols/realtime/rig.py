@@ -11,7 +11,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,11 +47,13 @@ from protocols.realtime.handshake import read_handshake
 from protocols.realtime.meter import Count, Timer
 from protocols.realtime.options import RealtimeOptions
 from protocols.realtime.settings import Catalogue
+from tests.clients.record import Record
 
 RATE = 24_000
 FRAME = 1920
 FRAME_S = FRAME / RATE
 VOICES = tuple(f"{family}{kind}{i}" for family, most in (("NAT", 4), ("VAR", 5)) for kind in "FM" for i in range(most))
+OUTBOX_FRAMES = 25  # audio that the session keeps for a client that does not read
 BASE_ROWS = 77  # of voice and silence in a prompt
 CONNECTED_UNIX_S = 1_790_000_000.0
 
@@ -166,6 +168,7 @@ class Rig:
         )
         self.sent: list[dict[str, Any]] = []
         self.at: list[float] = []  # time of each message in `sent`
+        self.capture: list[Record] = []
         self.closed: Close | None = None
         self.pushed: list[ClientEvent] = []
         self.heard: list[Pcm] = []
@@ -173,7 +176,8 @@ class Rig:
         self.frame_idx = 0
         self.steer = 0
         self.pad_bias = 0.0
-        self.is_reading = True  # False: the client takes nothing off the wire, the session drops what it cannot keep
+        self.is_blocked = False  # the client takes nothing off the wire: nothing is written, the session keeps what it can
+        self._outbox: list[ServerEvent] = []
         self._pads = pads
         self._is_full = is_full
         self._prime_s = prime_s
@@ -193,6 +197,7 @@ class Rig:
         """Send messages in one packet: all are read before anything is written."""
         for message in messages:
             raw = json.dumps(message) if isinstance(message, Mapping) else message
+            self._record(message if isinstance(message, dict) else None, is_client=True)
             self._take(self.codec.receive(raw, self.now))
         self._pump()
 
@@ -270,11 +275,10 @@ class Rig:
         self.steer = max(0, self.steer - 1)
         hz = None if is_steered else self._tones.get(i)
         text = "" if is_steered else self._texts.get(i, "")
-        if self.is_reading:
-            pcm = np.zeros(FRAME, np.float32) if hz is None else tone(hz, start=i * FRAME)
-            self._tell(AudioOut(pcm=pcm, frame_idx=i, epoch=self.epoch))
-            if text:
-                self._tell(TextDelta(text=text, frame_idx=i, epoch=self.epoch))
+        pcm = np.zeros(FRAME, np.float32) if hz is None else tone(hz, start=i * FRAME)
+        self._tell(AudioOut(pcm=pcm, frame_idx=i, epoch=self.epoch))
+        if text:
+            self._tell(TextDelta(text=text, frame_idx=i, epoch=self.epoch))
         self._tell(Heard(pcm=heard, real_samples=real.size, skipped_samples=0, frame_idx=i, epoch=self.epoch))
 
     def end(self, last: Ended | Failed) -> None:
@@ -285,11 +289,35 @@ class Rig:
 
     # -- Private: the session
 
+    def block(self) -> None:
+        """The client stops reading."""
+        self.is_blocked = True
+
+    def unblock(self) -> None:
+        """The client reads again."""
+        self.is_blocked = False
+        self._pump()
+        while self._outbox:
+            self._tell(self._outbox.pop(0))
+
     def _tell(self, event: ServerEvent) -> None:
+        if self.is_blocked:
+            self._outbox.append(event)
+            audio = [waiting for waiting in self._outbox if isinstance(waiting, AudioOut)]
+            if len(audio) > OUTBOX_FRAMES:
+                oldest = audio[0].frame_idx
+                self._outbox = [waiting for waiting in self._outbox if not (_is_output(waiting) and waiting.frame_idx == oldest)]
+            return
         assert self.codec.send(event, self.now) == []
         self._pump()
 
+    def _purge(self) -> None:
+        self.epoch += 1
+        self._outbox = [waiting for waiting in self._outbox if not _is_output(waiting)]
+
     def _pump(self) -> None:
+        if self.is_blocked:
+            return
         while outputs := self.codec.due(self.now):
             self._take(outputs)
 
@@ -300,31 +328,37 @@ class Rig:
                     assert self.closed is None, "nothing is sent after the close"
                     self.sent.append(json.loads(output))
                     self.at.append(self.now)
+                    self._record(self.sent[-1], is_client=False)
                 case Close():
                     assert self.closed is None
                     self.closed = output
+                    self._record(None, is_client=False, close_code=int(output.code))
                 case _:
                     self.pushed.append(output)
                     self._event(output)
 
+    def _record(self, event: dict[str, Any] | None, *, is_client: bool, close_code: int | None = None) -> None:
+        line = len(self.capture) + 1
+        self.capture.append(Record(line=line, is_client=is_client, seconds=self.now - 1000.0, event=event, close_code=close_code))
+
     def _event(self, event: ClientEvent) -> None:
         match event:
             case Reserve() if not self._is_full:
-                self.codec.send(Reserved(session_id="s1"), self.now)
+                self._tell(Reserved(session_id="s1"))
             case Open():
                 self._ready_s = self.now + self._prime_s
             case Reprime():
-                self.epoch += 1
+                self._purge()
                 self._ready_s, self._tick_s = self.now + self._prime_s, math.inf
                 if event.replay_frames:
                     self._queue = np.concatenate([*self.heard[-event.replay_frames :], self._queue])
             case AudioIn():
                 self._queue = np.concatenate([self._queue, event.pcm])
             case Cancel():
-                self.epoch += 1
+                self._purge()
                 self.steer = max(self.steer, event.steer_frames)
             case BargeIn():
-                self.epoch += 1
+                self._purge()
             case Steer():
                 self.steer, self.pad_bias = event.frames, event.pad_bias
             case ClearInput():
@@ -334,16 +368,20 @@ class Rig:
             case HangUp(kind=None):
                 self._is_over = True
                 self._ready_s = self._tick_s = math.inf
-                self.codec.send(Ended(reason=event.reason), self.now)
+                self._tell(Ended(reason=event.reason))
             case HangUp():
                 self._is_over = True
                 self._ready_s = self._tick_s = math.inf
                 assert event.kind is not None
-                self.codec.send(Failed(kind=event.kind, detail=event.detail), self.now)
+                self._tell(Failed(kind=event.kind, detail=event.detail))
             case Reserve():
                 pass
             case _:
                 raise AssertionError(f"the wire pushed {event}")
+
+
+def _is_output(event: ServerEvent) -> TypeGuard[AudioOut | TextDelta]:
+    return isinstance(event, AudioOut | TextDelta)
 
 
 def audio_of(messages: Sequence[Mapping[str, Any]]) -> bytes:
