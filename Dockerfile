@@ -11,7 +11,7 @@ COPY --chown=gateway:gateway pyproject.toml README.md ./
 COPY --chown=gateway:gateway gateway gateway
 COPY --chown=gateway:gateway protocols protocols
 COPY --chown=gateway:gateway static static
-RUN .venv/bin/python -m pip install --no-cache-dir -e '.[cuda]'
+RUN .venv/bin/python -m pip install --no-cache-dir -e '.[cuda]' && .venv/bin/python -m pip install --no-cache-dir --no-deps silero-vad==6.2.3
 ENV GATEWAY_HOST=0.0.0.0 HF_HOME=/home/gateway/.cache/huggingface
 VOLUME /home/gateway/.cache
 EXPOSE 8998

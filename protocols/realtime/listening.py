@@ -58,8 +58,8 @@ class Listener:
 
     @property
     def inactive_frames(self) -> int:
-        """Judged frames since the user spoke."""
-        return self._tracker.inactive_frames
+        """Judged frames since the user spoke; 0 while speaking, 1 at least before the first."""
+        return self._tracker.inactive_frames or int(not self._tracker.is_active)
 
     def hear(self, heard: Heard, model: ModelView, now: float) -> None:
         """Remember a step and hand its input to the detector; the model's side of the step is settled by now."""
@@ -79,20 +79,20 @@ class Listener:
             for event in self._tracker.step(frame_idx, is_active, step.model):
                 self._carry_out(event, step, now)
 
-    def configure(self, now: float) -> None:
+    def configure(self) -> None:
         """Take over changed settings; speech that was announced under a rule which announces nothing now is over."""
         self._tracker.policy = self._policy()
         if self._tracker.policy.rule is Rule.SILENT:
-            self._stop(self._tracker.close(), now)
+            self._stop(self._tracker.close())
 
-    def commit(self, now: float) -> None:
+    def commit(self) -> None:
         """Make a user item of what was written.
 
         Raises:
             EventError: nothing was.
         """
         if self._tracker.is_announced and self._buffer.timeline.can_commit:
-            self._stop(self._tracker.close(), now)
+            self._stop(self._tracker.close())
             return
         self._buffer.commit()
         self._tracker.close()
@@ -100,7 +100,7 @@ class Listener:
 
     def clear(self, now: float) -> None:
         """Throw away what the model has not heard, and speech that was not announced yet."""
-        self._stop(self._tracker.close(), now, is_item=False)
+        self._stop(self._tracker.close(), is_item=False)
         self._buffer.clear(now)
 
     def close(self) -> None:
@@ -114,7 +114,7 @@ class Listener:
             case Started():
                 self._start(event, step, now)
             case Stopped():
-                self._stop(event, now)
+                self._stop(event)
             case Backchannel() if "overlap" in self._call.config.duplex.events and event.overlap_frames:
                 is_ack = event.num_frames <= SHORT_ACK_FRAMES
                 overlap_ms = int(event.overlap_frames * self._call.frame_ms)
@@ -146,7 +146,7 @@ class Listener:
         if event.cause is not Cause.USER_TURN and "overlap" in call.config.duplex.events:
             call.out.put(OverlapDecision(decision="barge_in", overlap_ms=overlap_ms))
 
-    def _stop(self, event: Stopped | None, now: float, *, is_item: bool = True) -> None:
+    def _stop(self, event: Stopped | None, *, is_item: bool = True) -> None:
         """Announce the end of announced speech, and make it an item unless the client is to say what becomes of it."""
         if event is None or self._item_id is None:
             return
@@ -156,7 +156,6 @@ class Listener:
         if is_item:
             timeline.commit()
             self._add_item(item_id)
-        self._speaker.user_stopped(now)
 
     def _add_item(self, item_id: str) -> None:
         call = self._call

@@ -69,11 +69,12 @@ class Speaker:
         self._segmenter = Segmenter(self._segmentation())
         self._delivery = Delivery(call)
         self._frame_idx = 0
+        self._inactive_frames = 0
         self._opened_frame = -1
         self._asked_s = 0.0  # when the pending response was created
         self._asked_frames = 0
         self._bias = 0.0
-        self._asked_by_user_s: float | None = None  # when the user stopped speaking, until the answer
+        self._has_heard_user = False  # since the last response began
 
     # Public: settings and time
 
@@ -103,17 +104,15 @@ class Speaker:
         if now >= self.due_s:
             self._finish(endings.NO_SPEECH, now)
 
-    def user_stopped(self, now: float) -> None:
-        """The user's turn is over: the answer is awaited from now on."""
-        self._asked_by_user_s = now
-
     # Public: the model's output
 
-    def push(self, frame_idx: int, frame: OutFrame | None, is_user_active: bool, now: float) -> None:
-        """Take the output of one step; None where its epoch is over."""
+    def push(self, frame_idx: int, frame: OutFrame | None, inactive_frames: int, now: float) -> None:
+        """Take the output of one step, None where its epoch is over; the user has not spoken for `inactive_frames`."""
         self._frame_idx = frame_idx
+        self._inactive_frames = inactive_frames
+        self._has_heard_user |= inactive_frames == 0
         if self.hold is not None:
-            if self.hold.step(is_user_active):
+            if self.hold.step(inactive_frames == 0):
                 self._rest()
             self.view = self._view(quiet_frames=0)
             return
@@ -201,9 +200,9 @@ class Speaker:
         self._opened_frame = frame_idx
         self._delivery.begin(track)
         self.has_begun = True
-        if self._asked_by_user_s is not None:
-            self._call.meter.observe(Timer.ANSWER, now - self._asked_by_user_s)
-            self._asked_by_user_s = None
+        if self._has_heard_user:
+            self._call.meter.observe(Timer.ANSWER, self._inactive_frames * self._call.frame_ms / 1000)
+            self._has_heard_user = False
         self._call.out.put(*track.begin(self._call.conversation.add(track.item(), marks=track.marks)))
         if "speak" in self._call.config.duplex.events:
             self._call.out.put(Speak(frame=frame_idx, epoch=self._call.out.epoch, response_id=track.response_id))

@@ -31,7 +31,7 @@ class Watermarks:
     Attributes:
         generated_ms, sent_ms, played_ms, committed_ms: see above.
         is_sealed: truncated; final.
-        is_settled: what was heard is known, by a truncation, or by the estimate that stands in for one.
+        is_settled: what was heard is known, by a truncation, or because none can be expected any more.
     """
 
     def __init__(self, *, has_acks: bool = False) -> None:
@@ -43,6 +43,7 @@ class Watermarks:
         self.is_sealed = False
         self.is_settled = False
         self._has_acks = has_acks
+        self._acknowledged_ms = 0  # played, with no word on what is committed
         self._pieces: list[Piece] = []
         self._num_sent = 0  # pieces that went to the transport
         self._first_sent_s: float | None = None
@@ -75,6 +76,8 @@ class Watermarks:
         if self._ended_s is None:
             self._ended_s = now
             self._heard_at_end_ms = self._estimate(now) if was_interrupted and not self._has_acks else None
+            if not self.is_sealed:
+                self.committed_ms = max(self.committed_ms, self._acknowledged_ms)
 
     def acknowledge(self, played_ms: int, committed_ms: int | None, now: float) -> None:
         """Take `playback.ack`; late and lower ones change nothing."""
@@ -83,10 +86,11 @@ class Watermarks:
         if self.is_sealed:
             return
         self.played_ms = max(self.played_ms, min(played_ms, self.sent_ms))
-        if committed_ms is None and self._ended_s is not None:
-            committed_ms = played_ms  # "or played_ms if absent and the response is done"
-        if committed_ms is not None:
-            self.committed_ms = max(self.committed_ms, min(committed_ms, self.played_ms))
+        heard_ms = min(played_ms if committed_ms is None else committed_ms, self.played_ms)
+        if committed_ms is None and self._ended_s is None:
+            self._acknowledged_ms = max(self._acknowledged_ms, heard_ms)  # "or played_ms if absent and the response is done"
+        else:
+            self.committed_ms = max(self.committed_ms, heard_ms)
 
     def truncate(self, end_ms: int, now: float) -> int:
         """Seal the item where its listener stopped hearing it; return the place. A later call can only lower it to what is committed."""

@@ -15,7 +15,7 @@ session.on('audio_interrupted', () => report('audio_interrupted'));
 session.on('agent_start', () => report('turn_started'));
 session.on('agent_end', (_context, _agent, text) => report('turn_ended', { text }));
 session.on('audio_stopped', () => report('audio_stopped'));
-session.on('error', (error) => report('error', { detail: JSON.stringify(error.error ?? String(error)) }));
+session.on('error', ({ error }) => report('error', { detail: error?.message ?? JSON.stringify(error) }));
 session.transport.on('connection_change', (status) => report('connection', { status }));
 
 function history() {

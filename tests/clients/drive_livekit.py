@@ -99,7 +99,7 @@ def _item(item: Any) -> dict[str, Any]:
 async def main(url: str, key: str, options: str = "{}") -> None:
     logging.getLogger("livekit").addHandler(Complaints(logging.WARNING))
     model = openai.realtime.RealtimeModel(base_url=url, api_key=key, **json.loads(options))
-    session: AgentSession[None] = AgentSession(llm=model, vad=None)
+    session: AgentSession[None] = AgentSession(llm=model, vad=None, turn_handling={"turn_detection": None})
     agent = Agent(instructions="You are Ada.")
     microphone = Microphone()
     session.input.audio, session.output.audio = microphone, Loudspeaker()

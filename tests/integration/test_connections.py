@@ -77,7 +77,7 @@ async def test_too_many_connections_are_refused_before_the_upgrade(monkeypatch: 
                 assert reply.status == 400
         caller = PcmCaller(await server.connect("rawpcm"))
         await caller.open()
-        for ws in opened:
+        for ws in (*opened, caller.ws):
             await ws.close()
 
 

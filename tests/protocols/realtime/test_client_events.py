@@ -33,7 +33,11 @@ def test_an_append_may_state_its_own_format(session_format: AudioFormat, fields:
 
 @pytest.mark.parametrize(
     ("session_format", "fields", "param"),
-    [(PCM, {"format": "opus"}, "format"), (PCM, {"sample_rate_hz": 4000}, "sample_rate_hz"), (ULAW, {"sample_rate_hz": 16_000}, "sample_rate_hz")],
+    [
+        (PCM, {"format": "opus"}, "format"),
+        (PCM, {"sample_rate_hz": 4000}, "sample_rate_hz"),
+        (ULAW, {"sample_rate_hz": 16_000}, "sample_rate_hz"),
+    ],
 )
 def test_an_impossible_format_is_refused(session_format: AudioFormat, fields: dict[str, Any], param: str) -> None:
     with pytest.raises(EventError) as caught:

@@ -119,8 +119,10 @@ OTHER_CASES = [
     ("null: nothing is announced", SILENT, "#" * 30, ".", {}),
 ]  # fmt: skip
 
+CASES = [pytest.param(*case, id=name) for name, *case in NATIVE_CASES + OTHER_CASES]
 
-@pytest.mark.parametrize(("policy", "user", "model", "events"), [pytest.param(*case, id=name) for name, *case in NATIVE_CASES + OTHER_CASES])
+
+@pytest.mark.parametrize(("policy", "user", "model", "events"), CASES)
 def test_turns_change(policy: TurnPolicy, user: str, model: str, events: dict[int, list[TurnEvent]]) -> None:
     assert run(policy, user, model) == events
 
