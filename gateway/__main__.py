@@ -114,7 +114,7 @@ def _check(config: Config) -> None:
     engine = make_engine(config)
     engine.load(lambda line: logger.info("%s", line))
     try:
-        engine.prepare(config.voice or None, config.persona)
+        engine.prepare(config.voice or None, config.persona or None)
         info = engine.info
         fitting = "" if info.slots_that_fit is None else f" of {info.slots_that_fit} that fit"
         print(f"ok: {info.model} on {info.device}, {info.num_slots} slots{fitting}")

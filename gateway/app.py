@@ -56,8 +56,14 @@ def make_app(config: Config, engine: Engine) -> web.Application:
     metrics = Metrics(CollectorRegistry())
     slots = SlotTable(config.batch_size, inbox_frames=config.inbox_frames, outbox_frames=config.outbox_frames)
     ticker = Ticker(engine, slots, metrics, coalesce_ms=config.coalesce_ms)
-    admission = AdmissionSettings(queue_s=config.queue_seconds, default_persona=config.persona, default_voice=config.voice or None)
-    session = SessionSettings(idle_s=config.idle_seconds, max_call_s=config.max_call_seconds)
+    admission = AdmissionSettings(queue_s=config.queue_seconds, default_persona=config.persona or None, default_voice=config.voice or None)
+    session = SessionSettings(
+        idle_s=config.idle_seconds,
+        max_call_s=config.max_call_seconds,
+        input_jitter_ms=config.realtime.input_jitter_ms,
+        input_grace_ms=config.realtime.input_grace_ms,
+        input_max_ms=config.realtime.input_max_ms,
+    )
     app = web.Application(middlewares=[guard])
     app[CONFIG] = config
     app[METRICS] = metrics
@@ -171,7 +177,7 @@ async def _load(app: web.Application) -> None:
     ticker, config = app[TICKER], app[CONFIG]
     await ticker.wait_loaded()
     try:
-        await asyncio.to_thread(ticker.engine.prepare, config.voice or None, config.persona)
+        await asyncio.to_thread(ticker.engine.prepare, config.voice or None, config.persona or None)
     except ConfigError as error:
         raise ConfigError(f"--voice, --persona: {error}") from None
     await app[OPENAI].load()

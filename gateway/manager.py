@@ -40,7 +40,7 @@ class AdmissionSettings:
 
     queue_s: float = 0.0  # longest wait for a slot in seconds; 0 refuses at once
     queue_limit: int | None = None  # callers that may wait; None: as many as there are slots
-    default_persona: str = ""  # for callers that send none
+    default_persona: str | None = None  # for callers that send none; None: the checkpoint's own
     default_voice: str | None = None  # for callers that ask for none; None: the checkpoint's own
 
 
@@ -214,7 +214,7 @@ class SessionManager:
             await self.reserve(session)
         engine = self._ticker.engine
         voice_prompt = self._settings.default_voice if event.voice_prompt is None else event.voice_prompt
-        persona = event.persona if event.persona and event.persona.strip() else self._settings.default_persona
+        persona = self._settings.default_persona if event.persona is None else event.persona
         prompt = await asyncio.to_thread(engine.prepare, voice_prompt, persona)
         max_frames = event.max_frames if isinstance(event, Open) else None
         session.arm(engine, prompt, resolve_sampling(event.sampling, engine.info.sampling), max_frames)

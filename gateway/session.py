@@ -161,7 +161,7 @@ class Session:
             case ClearInput() | RunClock():
                 self._control_clock(event)
             case HangUp():
-                self.end(HUNG_UP if event.kind is None else Failed(kind=event.kind, detail=event.detail))
+                self.end(Ended(reason=event.reason) if event.kind is None else Failed(kind=event.kind, detail=event.detail))
             case Played():
                 self._move(SessionEvent.PLAYED)
                 self.ledger.play(event.played_ms)

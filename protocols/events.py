@@ -97,7 +97,7 @@ class Open:
     """Start the call: the first event of a session, or the first after Reserve."""
 
     voice_prompt: str | None = None  # name from the checkpoint's allow-list; None is the server's default
-    persona: str | None = None  # role text without wrapping; None or blank is the server's default
+    persona: str | None = None  # role text without wrapping; None is the server's default, blank is none
     sampling: SamplingOptions = SamplingOptions()
     pacing: Pacing = Pacing.LIVE
     clock: Clock = Clock.FRAMES  # REALTIME goes with Pacing.LIVE

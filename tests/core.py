@@ -10,15 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 
-from gateway.engine.fake import FakeEngine
+from gateway.engine.fake import FakeEngine, expected_audio
+from gateway.intake import ClockedIntake
 from gateway.limits import SessionSettings
 from gateway.manager import AdmissionSettings, SessionManager
 from gateway.metrics import Metrics
+from gateway.outbox import EventStream
 from gateway.session import Session
 from gateway.slots import SlotState, SlotTable
 from gateway.state import SessionState
 from gateway.ticker import Ticker
-from protocols.events import AudioIn, AudioOut, Open, Pacing, SamplingOptions, ServerEvent, TextDelta
+from protocols.events import AudioIn, AudioOut, Clock, Heard, Open, Pacing, SamplingOptions, ServerEvent, TextDelta
 
 S = 4  # samples of a frame
 RATE = 50  # Hz, so that a frame lasts 80 ms
@@ -56,10 +58,15 @@ def check_table(slots: SlotTable, engine: FakeEngine) -> None:
             assert not slot.inbox
             assert slot.to_open is None
             assert not slot.is_in_engine
+            assert not slot.is_armed
+            assert not slot.to_close
+            assert slot.pad_bias == 0
         if isinstance(slot.occupant, Session):
             assert slot.occupant.slot_idx == slot.slot_idx
             assert slot.occupant.epoch == slot.epoch
             assert slot.occupant.state is not SessionState.CLOSED
+            if isinstance(slot.occupant._intake, ClockedIntake):
+                assert len(slot.inbox) <= slot.occupant._intake.num_pending <= 2
     expected = [slot.slot_idx for slot in slots.slots if slot.is_in_engine or slot.state is SlotState.DRAINING]
     assert engine.open_rows == expected
 
@@ -99,6 +106,19 @@ class Rig:
         for _ in range(num_ticks):
             self.ticker.tick_once()
             check_table(self.slots, self.engine)
+
+    def run_clocks(self) -> None:
+        """Do what the timers of the session clocks would do by now."""
+        for session in tuple(self.manager._sessions.values()):
+            if isinstance(session._intake, ClockedIntake):
+                session._intake.advance()
+
+    def pass_time(self, num_frames: float = 1.0) -> None:
+        """Let time pass in quarters of a frame: session clocks tick, and the engine steps."""
+        for _ in range(round(num_frames * 4)):
+            self.clock.advance(FRAME_S / 4)
+            self.run_clocks()
+            self.tick()
 
     def states(self) -> list[SlotState]:
         return [slot.state for slot in self.slots.slots]
@@ -147,6 +167,10 @@ def audio(events: list[ServerEvent]) -> list[AudioOut]:
     return [event for event in events if isinstance(event, AudioOut)]
 
 
+def heard(events: list[ServerEvent]) -> list[Heard]:
+    return [event for event in events if isinstance(event, Heard)]
+
+
 def text(events: list[ServerEvent]) -> str:
     return "".join(event.text for event in events if isinstance(event, TextDelta))
 
@@ -159,3 +183,32 @@ async def exchange(rig: Rig, session: Session, stream: AsyncIterator[ServerEvent
         rig.tick()
         events += await read(stream)
     return events
+
+
+# -- Calls on a session clock -------------------------------------------------------------------------------------------------------
+
+
+async def realtime(rig: Rig, **fields: Any) -> tuple[Session, EventStream]:
+    """A live call on a session clock; nothing has ticked yet."""
+    session, _ = await rig.live(clock=Clock.REALTIME, **fields)
+    return session, session.events()
+
+
+async def say(rig: Rig, session: Session, stream: EventStream, values: list[float]) -> list[ServerEvent]:
+    """A microphone: one frame per value, at its time."""
+    events: list[ServerEvent] = []
+    for value in values:
+        await session.push(AudioIn(pcm=frame(value)))
+        rig.pass_time()
+        events += await read(stream)
+    return events
+
+
+def check_pairs(events: list[ServerEvent], seed: int, previous: NDArray[np.float32] | None = None) -> None:
+    """Every audio that came is the model's answer to what is said to have been heard in that frame."""
+    previous = frame(0.0) if previous is None else previous
+    answers = {event.frame_idx: event.pcm for event in audio(events)}
+    for event in heard(events):
+        if event.frame_idx in answers:
+            np.testing.assert_allclose(answers[event.frame_idx], expected_audio(event.pcm, previous, seed), atol=1e-6)
+        previous = event.pcm

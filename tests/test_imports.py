@@ -28,26 +28,42 @@ ALLOWED: dict[str, set[str]] = {
     "protocols.opus": {"numpy", "opuslib", "protocols.errors", "protocols.audio", "protocols.ogg"},
     "protocols.moshi": WIRE | {"numpy", "protocols.codec", "protocols.audio", "protocols.opus", "protocols.params"},
     "protocols.rawpcm": WIRE | {"numpy", "pydantic", "pydantic_core", "protocols.codec", "protocols.audio", "protocols.params"},
+    "protocols.realtime": set(),
     "gateway": set(),
     "gateway.errors": {"protocols.errors"},
-    "gateway.metrics": BASE | {"prometheus_client"},
+    "gateway.metrics": BASE | {"prometheus_client", "protocols.realtime.meter"},
     "gateway.logs": BASE,
     "gateway.state": BASE,
     "gateway.ledger": BASE,
-    "gateway.limits": BASE | {"gateway.engine.base"},
+    "gateway.admission": BASE,
+    "gateway.auth": {"protocols.realtime.handshake"},
+    "gateway.clock": BASE | {"numpy"},
+    "gateway.limits": BASE | {"gateway.clock", "gateway.engine.base"},
     "gateway.text": BASE,
     "gateway.outbox": BASE,
-    "gateway.slots": BASE | {"numpy", "gateway.engine.base"},
+    "gateway.slot": BASE | {"numpy", "gateway.engine.base"},
+    "gateway.slots": BASE | {"numpy", "gateway.slot", "gateway.engine.base"},
+    "gateway.tally": BASE,
+    "gateway.lease": BASE | {"gateway.slots", "gateway.engine.base"},
+    "gateway.intake": BASE | {"gateway.clock", "gateway.limits", "gateway.slots", "gateway.engine.base", "protocols.audio"},
+    "gateway.output": BASE | {"gateway.clock", "gateway.ledger", "gateway.slots", "gateway.text", "gateway.engine.base"},
     "gateway.ticker": BASE | {"gateway.slots", "gateway.engine.base"},
     "gateway.session": BASE
-    | {f"gateway.{name}" for name in ("state", "slots", "ledger", "limits", "text", "outbox", "engine.base")}
-    | {"protocols.audio"},
+    | {f"gateway.{name}" for name in ("state", "slots", "limits", "outbox", "admission", "intake", "lease", "output", "tally")}
+    | {"gateway.engine.base"},
     "gateway.manager": BASE | {f"gateway.{name}" for name in ("session", "limits", "slots", "state", "ticker", "config", "engine.base")},
-    "gateway.config": BASE | {"pydantic", "protocols"},
+    "gateway.config": BASE | {"pydantic", "protocols", "gateway.auth", "protocols.realtime.options"},
+    "gateway.vad": BASE | {"numpy", "onnxruntime", "protocols.audio", "protocols.realtime.audio", "protocols.realtime.detector"},
     "gateway.transport": set(),
-    "gateway.transport.ws": BASE | {"aiohttp", "protocols.codec", "gateway.manager", "gateway.session"},
+    "gateway.transport.pump": BASE | {"aiohttp", "protocols.codec", "gateway.outbox", "gateway.session", "gateway.state"},
+    "gateway.transport.ws": BASE
+    | {"aiohttp", "protocols.codec", "gateway.manager", "gateway.outbox", "gateway.session", "gateway.transport.pump"},
     "gateway.transport.http": BASE
-    | {"aiohttp", "prometheus_client", "gateway", "gateway.manager", "gateway.session", "gateway.slots", "gateway.ticker"},
+    | {"aiohttp", "prometheus_client", "gateway", "gateway.auth", "protocols.realtime.handshake"}
+    | {f"gateway.{name}" for name in ("manager", "session", "slots", "ticker")},
+    "gateway.transport.openai": BASE
+    | {"aiohttp", "protocols.audio", "protocols.codec", "protocols.realtime.*"}
+    | {f"gateway.{name}" for name in ("auth", "config", "engine.base", "manager", "ticker", "vad", "transport.http", "transport.ws")},
     "gateway.app": {"*"},
     "gateway.__main__": BASE
     | {"gateway.app", "gateway.config", "protocols", "torch"}
@@ -68,6 +84,30 @@ ALLOWED: dict[str, set[str]] = {
     | {f"gateway.engine.{name}" for name in ("prompt", "checkpoint", "moshi", "lm.weights")},
     "gateway.engine.moshi": {"*"},
 }
+
+# The Realtime wire in layers: a module may import what stands in a row above its own, and the vocabulary of every wire.
+REALTIME = (
+    ("budget", "ids", "meter", "hold", "detector", "segment", "timeline", "turns", "watermarks", "fault", "options"),
+    ("values",),
+    ("formats",),
+    ("objects", "audio", "voices", "turn_detection", "duplex"),
+    ("client_items", "server_events"),
+    ("response_options", "dialect", "ext", "conversation", "response"),
+    ("client_events", "session_config", "handshake", "outgoing"),
+    ("parsing", "session_object"),
+    ("wire", "settings"),
+    ("call",),
+    ("delivery", "input"),
+    ("speaking",),
+    ("listening", "priming"),
+    ("commands",),
+    ("codec",),
+)
+_above: set[str] = WIRE | {"numpy", "pydantic", "pydantic_core", "protocols.audio", "protocols.codec", "protocols.params"}
+for _row in REALTIME:
+    ALLOWED |= {f"protocols.realtime.{_name}": set(_above) for _name in _row}
+    _above |= {f"protocols.realtime.{_name}" for _name in _row}
+ALLOWED["protocols.realtime.audio"].add("av")
 
 
 def modules() -> list[str]:

@@ -157,7 +157,7 @@ async def test_what_the_engine_cannot_prepare_is_the_caller_s_error_and_frees_th
     ("voice_prompt", "persona", "expected"),
     [
         (None, None, ("tenor", "the house persona")),
-        (None, "  ", ("tenor", "the house persona")),
+        (None, "", ("tenor", "")),
         ("alto", "mine", ("alto", "mine")),
     ],
 )
@@ -165,10 +165,10 @@ async def test_defaults_serve_who_asks_for_nothing(
     voice_prompt: str | None, persona: str | None, expected: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig = Rig(admission=AdmissionSettings(default_voice="tenor", default_persona="the house persona"))
-    prepared: list[tuple[str | None, str]] = []
+    prepared: list[tuple[str | None, str | None]] = []
     prepare = rig.engine.prepare
 
-    def spy(voice: str | None, text: str) -> Prompt:
+    def spy(voice: str | None, text: str | None) -> Prompt:
         prepared.append((voice, text))
         return prepare(voice, text)
 

@@ -82,8 +82,8 @@ class Engine(Protocol):
         Thread: tick.
         """
 
-    def prepare(self, voice_prompt: str | None, persona: str) -> Prompt:
-        """Resolve a voice and tokenise a persona; None and a blank persona are the checkpoint's defaults. Thread: any.
+    def prepare(self, voice_prompt: str | None, persona: str | None) -> Prompt:
+        """Resolve a voice and tokenise a persona; None is the checkpoint's default of either, a blank persona is none. Thread: any.
 
         Raises:
             ConfigError: unknown voice, or more rows than a prompt may have.

@@ -107,13 +107,13 @@ class FakeEngine:
             raise self._load_error
         self.info = self._info
 
-    def prepare(self, voice_prompt: str | None, persona: str) -> Prompt:
+    def prepare(self, voice_prompt: str | None, persona: str | None) -> Prompt:
         """Make a prompt of one row per word and four for a voice."""
         voice = self.info.default_voice if voice_prompt is None else voice_prompt
         voice = voice.removesuffix(".pt") if voice else None
         if voice is not None and voice not in self.info.voices:
             raise ConfigError(f"unknown voice {voice!r}; known voices: {', '.join(self.info.voices)}")
-        num_rows = len(persona.split()) + (0 if voice is None else 4)
+        num_rows = len((persona or "").split()) + (0 if voice is None else 4)
         if num_rows > MAX_PROMPT_ROWS:
             raise ConfigError(f"the prompt takes {num_rows} rows, at most {MAX_PROMPT_ROWS} fit")
         return Prompt(voice_prompt=voice, num_rows=num_rows, payload=None)

@@ -119,14 +119,14 @@ class MoshiEngine:
         )
         self._warm_up(progress)
 
-    def prepare(self, voice_prompt: str | None, persona: str) -> Prompt:
+    def prepare(self, voice_prompt: str | None, persona: str | None) -> Prompt:
         """As engine.base.Engine.prepare; a model without prompts takes neither and says so by `voice_prompt` None."""
         profile = self.checkpoint.profile
         if not profile.takes_prompt:
             return Prompt(voice_prompt=None, num_rows=1, payload=build_prompt(self.checkpoint.lm, profile, None, ()))
         name = voice_prompt or self._default_voice
         voice = self._voices.find(name) if name else None
-        text = wrap_persona(persona.strip() or profile.default_persona)
+        text = wrap_persona(profile.default_persona if persona is None else persona.strip())
         tokens = self._tokenizer.encode(text) if self._tokenizer and text else []
         rows = build_prompt(self.checkpoint.lm, profile, voice, tokens)
         most = min(MAX_PROMPT_ROWS, max(profile.window // 2, MIN_PROMPT_ROWS))
@@ -202,7 +202,7 @@ class MoshiEngine:
     def _warm_up(self, progress: Callable[[str], None]) -> None:
         """Run every slot through the real path, so that nothing is done for the first time in a call, and say how long a step takes."""
         sampling = dataclasses.replace(self.checkpoint.sampling, text_seed=0, audio_seed=0)
-        prompt, slots = self.prepare(None, ""), np.arange(self._num_slots)
+        prompt, slots = self.prepare(None, None), np.arange(self._num_slots)
         times: dict[int, float] = {}
         ready = np.zeros(self._num_slots, dtype=np.bool_)
         self.open(0, prompt, sampling)

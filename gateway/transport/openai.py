@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import json
 import logging
 import math
 import time
@@ -39,6 +38,7 @@ from protocols.realtime.detector import EnergyDetector, SpeechDetector
 from protocols.realtime.dialect import Dialect
 from protocols.realtime.fault import EventError
 from protocols.realtime.handshake import PROTOCOL, Handshake, Refused, read_handshake, request_id
+from protocols.realtime.parsing import read_object
 from protocols.realtime.settings import Catalogue, apply_update, default_config, describe
 
 logger = logging.getLogger(__name__)
@@ -332,12 +332,9 @@ async def _read_object(request: web.Request) -> dict[str, Any]:
     """
     data = await request.read()
     try:
-        body = json.loads(data) if data.strip() else {}
-    except (ValueError, RecursionError):
-        raise Refused(400, "invalid_json", "the body is not JSON") from None
-    if not isinstance(body, dict):
-        raise Refused(400, "invalid_json", "the body must be a JSON object")
-    return body
+        return read_object(data) if data.strip() else {}
+    except EventError as error:
+        raise Refused(400, error.code, error.message) from None
 
 
 def _read_seconds(expires_after: object) -> int:

@@ -341,7 +341,7 @@ class Speaker:
         duplex, call = self._call.config.duplex, self._call
         return Segmentation(
             open_rms_db=duplex.open_rms_db,
-            close_rms_db=call.options.close_rms_db,
+            close_rms_db=min(call.options.close_rms_db, duplex.open_rms_db),
             preroll_frames=int(duplex.preroll_ms // call.frame_ms),
             close_frames=call.frames(duplex.close_silence_ms),
         )

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import random
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.clients.raw import RawClient, raw
 from tests.clients.scripted import FRAME, RATE, Line, share_at
 from tests.clients.tls import tls_server
 from tests.helpers import rms, tone
+from tests.integration.rig import until
 
 LONG = Line(550, 250, (" A", " long", " answer."))
 SHORT = Line(660, 12, (" Short.",))
@@ -46,8 +48,7 @@ async def test_a_client_cancels_while_the_model_speaks_waits_and_is_silent(clien
         await driver.do("send", event={"type": "response.cancel"})  # pending: nothing was said yet
         await driver.do("send", event={"type": "response.cancel", "event_id": "c3"})  # nothing is open
         await driver.say(USER)  # and the client lives
-        await driver.seen(lambda report: "audio" in report["what"], len(driver.all("audio")) + 12)
-        await driver.seen(client.is_report(client.ended), 2 if client is C else 3)
+        await until(lambda: len(place.capture.server("response.done")) == 3, timeout_s=20)
     place.check(expected_errors={"response_cancel_not_active"}, folder=tmp_path)
     done = [event["response"] for event in place.capture.server("response.done")]
     assert [response["status"] for response in done] == ["cancelled", "cancelled", "completed"]
@@ -59,22 +60,24 @@ async def test_a_client_cancels_while_the_model_speaks_waits_and_is_silent(clien
 
 
 async def test_cancel_and_create_in_one_packet_are_never_refused() -> None:
-    lines = [Line(440 + 10 * idx, 40, (" Yes.",), cue="nudge") for idx in range(40)]
+    lines = [Line(440, 40, (" Yes.",), cue="nudge")] * 50
     chance = random.Random(0)
-    async with hall(*lines) as place, raw(place.ws()) as client:
+    async with hall(*lines) as place, raw(f"http://127.0.0.1:{place.server.port}/v1/realtime") as client:
+        wire = client.ws.get_extra_info("socket")
         client.listen()
         await client.send("response.create")
-        for idx in range(1, 21):
+        for idx in range(1, 51):
             await client.seen("response.created", idx)
-            await asyncio.sleep(chance.uniform(0, 0.6))
-            client.ws._writer.transport.pause_reading()  # type: ignore[union-attr]
+            await asyncio.sleep(chance.choice((0, 0.05, 0.3)))
+            wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
             await client.send("response.cancel")
             await client.send("response.create")
-            client.ws._writer.transport.resume_reading()  # type: ignore[union-attr]
-        await client.seen("response.created", 21)
-    place.check(expected_errors={"response_cancel_not_active"})
-    assert [event["error"]["code"] for event in client.all("error")] == []
-    assert [event["response"]["status"] for event in client.all("response.done")] == ["cancelled"] * 20
+            wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
+        await client.seen("response.created", 51)
+    place.check()
+    statuses = [event["response"]["status"] for event in client.all("response.done")]
+    assert statuses == ["cancelled"] * 50
+    assert {len(event["response"]["output"]) for event in client.all("response.done")} == {0, 1}  # waiting ones and speaking ones
 
 
 # -- Truncate ------------------------------------------------------------------------------------------------------------------------
@@ -142,7 +145,7 @@ async def test_the_model_greets_when_it_is_asked_to(client: Client, tmp_path: Pa
         await driver.do("mute", is_muted=False)
         await driver.say(USER)
         await driver.seen("audio", 12 + 24)
-    place.check(folder=tmp_path)
+    place.check(expected_errors={"response_cancel_not_active"} if client.sends_cancel else (), folder=tmp_path)
     created = [event["response"] for event in place.capture.server("response.created")]
     asked = [event.get("response", {}).get("metadata") for event in place.capture.client("response.create")]
     assert created[0]["metadata"] == asked[0]
@@ -178,7 +181,7 @@ async def test_push_to_talk(client: Client, is_faster: bool, tmp_path: Path) -> 
         await driver.seen(client.is_report(client.ended))
     place.check(expected_errors={"conversation_already_has_active_response"}, folder=tmp_path)
     assert len(place.capture.server("input_audio_buffer.committed")) == 1
-    assert len(place.capture.server("error")) == is_faster
+    assert len(place.capture.server("error")) == (is_faster and client is P)  # the other waits until it may ask
     assert place.capture.server("input_audio_buffer.speech_started") == []
     assert share_at(driver.pcm(), 440) > 0.9
 

@@ -25,7 +25,7 @@ BETA_ONLY = ("response.audio.", "response.audio_transcript.", "response.text.", 
 # Keys beyond the published types, by the class that holds them; "*" is every class (specs/realtime.md 2.2, 2.3, 2.8, 2.10.2).
 EXTRA_KEYS = {
     "*": {"x_duplex"},
-    "RealtimeSessionCreateRequest": {"object", "id", "expires_at"},
+    "RealtimeSessionCreateRequest": {"object", "id", "expires_at", "temperature"},
     "Session": {"object", "expires_at"},
     "ResponseAudioTranscriptDeltaEvent": {"start_time"},
     "RealtimeResponseUsageInputTokenDetails": {"image_tokens", "cached_tokens_details"},

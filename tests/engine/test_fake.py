@@ -112,3 +112,22 @@ def test_failures_come_as_told() -> None:
         step(engine, {})
     with pytest.raises(ConfigError, match="no"):
         FakeEngine(1, load_error=ConfigError("no")).load(lambda line: None)
+
+
+def test_a_bias_makes_a_row_eager_or_reluctant_to_speak_and_touches_no_other() -> None:
+    engine = loaded()
+    for slot_idx in range(2):
+        engine.open(slot_idx, engine.prepare(None, ""), sampling(engine, 1))
+    step(engine, {})
+    said = []
+    for bias in (0.0, 0.0, -4.0, -4.0, 4.0, 4.0):
+        pcm, both = np.zeros((2, S), dtype=np.float32), np.ones(2, dtype=np.bool_)
+        batch = FrameBatch(pcm=pcm, exec_mask=both, steer_mask=~both, pad_bias=np.array([bias, 0.0], dtype=np.float32))
+        said.append((engine.step(batch).text_ids != PAD_ID).tolist())
+    assert said == [[True, True], [False, False], [True, True], [True, False], [False, True], [False, False]]
+
+
+def test_a_batch_without_a_bias_has_zeros() -> None:
+    both = np.ones(2, dtype=np.bool_)
+    batch = FrameBatch(pcm=np.zeros((2, S), dtype=np.float32), exec_mask=both, steer_mask=both)
+    assert (batch.pad_bias.tolist(), batch.pad_bias.dtype) == ([0.0, 0.0], np.float32)

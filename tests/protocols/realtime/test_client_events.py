@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from protocols.realtime.client_events import InputAudioAppend, SessionClose, session_of
+from protocols.realtime.client_events import InputAudioAppend, ItemTruncate, PlaybackAck, SessionClose, session_of
 from protocols.realtime.fault import EventError
 from protocols.realtime.formats import AudioFormat
 
@@ -64,3 +64,14 @@ def test_a_session_object_may_be_the_event_itself(body: dict[str, Any], session:
 @pytest.mark.parametrize(("reason", "read"), [("bye", "bye"), (7, None), (None, None)])
 def test_nothing_keeps_a_client_from_leaving(reason: object, read: str | None) -> None:
     assert SessionClose.model_validate({"reason": reason}).reason == read
+
+
+@pytest.mark.parametrize(("given", "asked_ms"), [(7, 7), (7.9, 7), (0, 0), (1e6, 1_000_000)])
+def test_milliseconds_are_whole(given: float, asked_ms: int) -> None:
+    event = ItemTruncate.model_validate({"item_id": "i", "audio_end_ms": given})
+    assert (event.audio_end_ms, type(event.audio_end_ms)) == (asked_ms, int)
+
+
+@pytest.mark.parametrize(("given", "played_ms"), [(7.9, 7), (-0.5, 0), (-3, 0)])
+def test_no_report_of_a_player_is_an_error(given: float, played_ms: int) -> None:
+    assert PlaybackAck.model_validate({"played_ms": given}).played_ms == played_ms

@@ -39,7 +39,7 @@ def test_an_empty_conversation_has_no_last_item() -> None:
         ("c", "c", ["a", "b", "c", "new"]),
     ],
 )
-def test_an_item_goes_where_it_is_wanted_and_the_true_predecessor_is_told(after: str | None, previous: str | None, expected: list[str]) -> None:
+def test_an_item_goes_where_it_is_wanted_and_its_predecessor_is_told(after: str | None, previous: str | None, expected: list[str]) -> None:
     conversation = filled("a", "b", "c")
     assert conversation.add(item("new"), after) == previous
     assert (order(conversation), conversation.last_id) == (expected, expected[-1])
@@ -69,7 +69,10 @@ def test_the_oldest_item_makes_room(after: str | None, expected: list[str]) -> N
     assert "a" not in conversation
 
 
-@given(st.lists(st.tuples(st.integers(0, 20), st.none() | st.just(ROOT) | st.integers(0, 20).map(str), st.booleans()), max_size=40), st.integers(1, 5))
+places = st.none() | st.just(ROOT) | st.integers(0, 20).map(str)
+
+
+@given(drawn=st.lists(st.tuples(st.integers(0, 20), places, st.booleans()), max_size=40), max_items=st.integers(1, 5))
 def test_look_up_and_order_agree_whatever_is_added_and_removed(drawn: list[tuple[int, str | None, bool]], max_items: int) -> None:
     conversation = Conversation("conv_1", max_items)
     for number, after, is_added in drawn:
