@@ -174,7 +174,7 @@ def test_the_options_of_realtime_are_json_or_a_file(tmp_path: Path) -> None:
 
 def test_the_log_line_has_the_options_of_realtime_that_differ() -> None:
     assert "realtime={} " in load_config([], {}).describe()
-    assert 'realtime={"nudge": false} ' in load_config(["--realtime", '{"nudge": false, "steering": true}'], {}).describe()
+    assert 'realtime={"nudge": false} ' in load_config(["--realtime", '{"nudge": false, "trim_leading_space": true}'], {}).describe()
 
 
 @pytest.mark.parametrize(

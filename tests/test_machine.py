@@ -1,4 +1,5 @@
-"""Random calls against the whole core: whatever the order of events, no slot is lost and no output reaches the wrong caller."""
+"""Random calls against the whole core: whatever the order of events, no slot is lost, no output reaches the wrong caller, and every frame
+that a clocked caller was given is told once with what it was answered."""
 
 from __future__ import annotations
 
@@ -8,13 +9,14 @@ from typing import Any, TypeVar
 from unittest import mock
 
 import numpy as np
-from core import Rig, S, check_table, frame, read
+from core import FRAME_S, Rig, S, check_table, frame, read
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gateway.engine.base import FrameOutput
 from gateway.engine.fake import expected_audio
+from gateway.intake import ClockedIntake
 from gateway.manager import AdmissionSettings
 from gateway.session import Session
 from gateway.slots import Gathered, SlotState
@@ -24,21 +26,33 @@ from protocols.events import (
     AudioOut,
     BargeIn,
     Cancel,
+    ClearInput,
     ClientEvent,
+    Clock,
     Ended,
     EndOfInput,
     Failed,
+    HangUp,
+    Heard,
     Open,
     Pacing,
     Ready,
+    Reprime,
+    Reserve,
+    Reserved,
+    RunClock,
     SamplingOptions,
     ServerEvent,
+    Steer,
     TextDelta,
 )
 
 T = TypeVar("T")
 NUM_SLOTS = 2
 BOX_FRAMES = 3
+KINDS = st.sampled_from([(Pacing.LIVE, Clock.FRAMES), (Pacing.SCRIPT, Clock.FRAMES), (Pacing.LIVE, Clock.REALTIME)])
+CONTROLS = [Steer(frames=2, pad_bias=-1.0), Steer(), ClearInput(), RunClock(is_running=False), RunClock(is_running=True)]
+UNOPENED = (SessionState.NEW, SessionState.RESERVING, SessionState.RESERVED)
 
 
 async def prepare_here(function: Callable[..., T], *args: Any) -> T:
@@ -51,17 +65,22 @@ async def prepare_here(function: Callable[..., T], *args: Any) -> T:
 class Caller:
     """One session and what its reader has seen."""
 
-    def __init__(self, session: Session, seed: int, pacing: Pacing) -> None:
+    def __init__(self, session: Session, seed: int) -> None:
         self.session = session
         self.seed = seed
-        self.pacing = pacing
+        self.pacing = Pacing.LIVE
+        self.clock = Clock.FRAMES
         self.stream: AsyncIterator[ServerEvent] = session.events()
         self.events: list[ServerEvent] = []
         self.num_pushed = 0
+        self.num_cleared = 0  # samples
+        self.num_primed = 0  # prompts asked for
         self.has_ended_input = False
 
     def check(self) -> None:
         """What holds for every reader at any time."""
+        if self.clock is Clock.REALTIME:
+            self.check_pairs()
         heard = [event for event in self.events if isinstance(event, AudioOut)]
         assert [event.frame_idx for event in heard] == sorted({event.frame_idx for event in heard})
         assert [event.epoch for event in heard] == sorted(event.epoch for event in heard)
@@ -70,15 +89,50 @@ class Caller:
             if self.pacing is Pacing.SCRIPT and event.pcm.any():
                 value, previous = (event.frame_idx + 1) / 1000, event.frame_idx / 1000
                 np.testing.assert_allclose(event.pcm, expected_audio(frame(value), frame(previous), self.seed), atol=1e-6)
-            elif event.pcm.any():
+            elif event.pcm.any() and self.clock is Clock.FRAMES:
                 mark = np.float32(event.pcm[0]) % np.float32(0.00025)  # frames add multiples of 0.00025
                 assert min(abs(mark - self.seed * 1e-4), abs(mark - self.seed * 1e-4 - 0.00025)) < 1e-5
         said = [event for event in self.events if isinstance(event, TextDelta) and event.text != "\ufffd"]  # which ends a cut character
         assert {(event.frame_idx, event.epoch) for event in said} <= {(event.frame_idx, event.epoch) for event in heard}
         kinds = [type(event) for event in self.events]
-        assert kinds.count(Ready) <= 1
+        assert kinds.count(Ready) <= self.num_primed
+        assert not self.events or Reserved not in kinds[kinds.index(Ready) if Ready in kinds else len(kinds) :]
         for at, event in enumerate(self.events):
             assert not isinstance(event, Ended | Failed) or at == len(self.events) - 1
+
+    def check_pairs(self) -> None:
+        """Frames are told once, in order, and the audio of each is the answer to what is said to have been heard."""
+        told = [event for event in self.events if isinstance(event, Heard)]
+        assert [event.frame_idx for event in told] == list(range(len(told)))
+        assert [event.epoch for event in told] == sorted(event.epoch for event in told)
+        previous, said = frame(0.0), None
+        for event in self.events:
+            match event:
+                case Ready():
+                    previous, said = frame(0.0), None  # a fresh row
+                case AudioOut():
+                    said = event
+                case Heard():
+                    assert said is None or (said.frame_idx, said.epoch) == (event.frame_idx, event.epoch)
+                    if said is not None and said.pcm.any():
+                        np.testing.assert_allclose(said.pcm, expected_audio(event.pcm, previous, self.seed), atol=1e-6)
+                    previous, said = event.pcm, None
+        intake = self.session._intake
+        assert isinstance(intake, ClockedIntake)
+        frames = [*told, *intake._given]
+        unread = [event for event in self.session._outbox._events if isinstance(event, Heard)]
+        accounted = sum(event.real_samples + event.skipped_samples for event in (*frames, *unread))
+        waiting = intake._clock.waiting_samples + intake._clock._skipped + self.num_cleared
+        if self.session.state is not SessionState.CLOSED:
+            assert accounted + waiting == self.num_pushed * S
+
+    @property
+    def num_unheard(self) -> int:
+        """Samples that a clear may still reach, and those it cannot any more."""
+        intake = self.session._intake
+        if not isinstance(intake, ClockedIntake):
+            return 0
+        return intake._clock.waiting_samples + sum(given.real_samples for given in intake._given)
 
 
 class Core(RuleBasedStateMachine):
@@ -113,6 +167,8 @@ class Core(RuleBasedStateMachine):
             heard = sum(isinstance(event, AudioOut) for event in caller.events)
             caller.session.ledger.play(10**9)
             assert caller.session.ledger._delivered_ms == 80 * heard
+            if isinstance(caller.session._intake, ClockedIntake):
+                assert caller.session._intake._timer is None
         self.run(asyncio.sleep(0))
         assert not asyncio.all_tasks(self.loop)
         self.loop.close()
@@ -122,15 +178,20 @@ class Core(RuleBasedStateMachine):
         caller.events += self.run(read(caller.stream))
         caller.check()
 
-    def push(self, caller: Caller, event: ClientEvent) -> None:
-        """Push, unless the session ends in the turn before."""
+    def push(self, caller: Caller, event: ClientEvent) -> bool:
+        """Push, unless the session ends in the turn before; return whether it did not."""
         session = caller.session
 
-        async def push() -> None:
-            if session.state is not SessionState.CLOSED:
-                await session.push(event)
+        async def push() -> bool:
+            if session.state is SessionState.CLOSED:
+                return False
+            before = caller.num_unheard
+            await session.push(event)
+            if isinstance(event, ClearInput):
+                caller.num_cleared += before - caller.num_unheard
+            return True
 
-        self.run(push())
+        return self.run(push())
 
     def pick(self, data: st.DataObject) -> Caller:
         return data.draw(st.sampled_from([caller for caller in self.callers if caller.session.state is not SessionState.CLOSED]))
@@ -138,15 +199,60 @@ class Core(RuleBasedStateMachine):
     def has_callers(self) -> bool:
         return any(caller.session.state is not SessionState.CLOSED for caller in self.callers)
 
-    @rule(pacing=st.sampled_from(Pacing), voice=st.sampled_from([None, "alto", "nobody"]), wait=st.booleans())
-    def open(self, pacing: Pacing, voice: str | None, wait: bool) -> None:
+    async def connect(self) -> Caller:
+        caller = Caller(self.rig.manager.open_session("test"), len(self.callers) % 2 + 1)
+        self.callers.append(caller)
+        return caller
+
+    @rule(kind=KINDS, voice=st.sampled_from([None, "alto", "nobody"]), wait=st.booleans())
+    def open(self, kind: tuple[Pacing, Clock], voice: str | None, wait: bool) -> None:
+        self.run(self.push_open(self.run(self.connect()), kind, voice, wait))
+
+    async def push_open(self, caller: Caller, kind: tuple[Pacing, Clock], voice: str | None, wait: bool) -> None:
+        session = caller.session
+        if session.state not in (SessionState.NEW, SessionState.RESERVED):
+            return  # ended, or found its slot, in the turn before
+        caller.pacing, caller.clock = kind
+        caller.num_primed = 1
+        sampling = SamplingOptions(audio_seed=caller.seed)
+        await session.push(Open(pacing=kind[0], clock=kind[1], voice_prompt=voice, sampling=sampling))
+        await asyncio.sleep(0)
+        if wait and session.state is SessionState.PREFILL:
+            await self.rig.admitted(session)
+
+    @rule(again=st.booleans())
+    def reserve(self, again: bool) -> None:
+        caller = self.run(self.connect())
+        for _ in range(1 + again):
+            self.push(caller, Reserve())
+
+    def reserved(self) -> list[Caller]:
+        return [caller for caller in self.callers if caller.session.state is SessionState.RESERVED]
+
+    @precondition(lambda self: self.reserved())
+    @rule(data=st.data(), kind=KINDS, wait=st.booleans())
+    def open_reserved(self, data: st.DataObject, kind: tuple[Pacing, Clock], wait: bool) -> None:
+        self.run(self.push_open(data.draw(st.sampled_from(self.reserved())), kind, None, wait))
+
+    def clocked(self) -> list[Caller]:
+        """Those whose clock ticks."""
+        live = [caller for caller in self.callers if caller.session.state is SessionState.LIVE]
+        return [caller for caller in live if caller.clock is Clock.REALTIME]
+
+    @precondition(lambda self: self.clocked())
+    @rule(data=st.data(), replay_frames=st.integers(0, 3), voice=st.sampled_from([None, "tenor", "nobody"]), wait=st.booleans())
+    def reprime(self, data: st.DataObject, replay_frames: int, voice: str | None, wait: bool) -> None:
+        caller = data.draw(st.sampled_from(self.clocked()))
+        session, before = caller.session, caller.session.epoch
+        sampling = SamplingOptions(audio_seed=caller.seed)
+
         async def push() -> None:
-            session = self.rig.manager.open_session("test")
-            seed = len(self.callers) % 2 + 1
-            self.callers.append(Caller(session, seed, pacing))
-            await session.push(Open(pacing=pacing, voice_prompt=voice, sampling=SamplingOptions(audio_seed=seed)))
-            await asyncio.sleep(0)
-            if wait and session.state is SessionState.PREFILL:
+            if session.state is not SessionState.LIVE:
+                return
+            caller.num_primed += 1
+            await session.push(Reprime(voice_prompt=voice, sampling=sampling, replay_frames=replay_frames))
+            assert session.epoch == before + 1
+            if wait:
                 await self.rig.admitted(session)
 
         self.run(push())
@@ -163,7 +269,7 @@ class Core(RuleBasedStateMachine):
     def speak(self, data: st.DataObject, num_frames: int) -> None:
         caller = self.pick(data)
         session = caller.session
-        if caller.has_ended_input:
+        if caller.has_ended_input or session.state in UNOPENED:
             return
         is_script = caller.pacing is Pacing.SCRIPT
         if is_script and (session.slot_idx is None or session._ready is None):
@@ -171,13 +277,14 @@ class Core(RuleBasedStateMachine):
         for _ in range(num_frames):
             if is_script and len(self.rig.slots.slots[session.slot_idx or 0].inbox) >= BOX_FRAMES:
                 return
-            caller.num_pushed += 1
-            self.push(caller, AudioIn(pcm=frame(caller.num_pushed / 1000)))
+            caller.num_pushed += self.push(caller, AudioIn(pcm=frame((caller.num_pushed + 1) / 1000)))
 
     @precondition(has_callers)
     @rule(data=st.data(), event=st.sampled_from([BargeIn(), Cancel(), Cancel(steer_frames=2)]))
     def cut(self, data: st.DataObject, event: BargeIn | Cancel) -> None:
         caller = self.pick(data)
+        if caller.session.state is SessionState.NEW:
+            return
         num_read = len(caller.events)
         self.push(caller, event)
         self.read(caller)
@@ -187,13 +294,34 @@ class Core(RuleBasedStateMachine):
     @rule(data=st.data())
     def end_input(self, data: st.DataObject) -> None:
         caller = self.pick(data)
+        if caller.session.state in UNOPENED or caller.clock is Clock.REALTIME:
+            return
         caller.has_ended_input = True
         self.push(caller, EndOfInput())
 
     @precondition(has_callers)
-    @rule(data=st.data())
-    def hang_up(self, data: st.DataObject) -> None:
-        self.run(self.pick(data).session.close())
+    @rule(data=st.data(), event=st.sampled_from(CONTROLS))
+    def control(self, data: st.DataObject, event: ClientEvent) -> None:
+        caller = self.pick(data)
+        if caller.session.state is not SessionState.NEW:
+            self.push(caller, event)
+
+    @precondition(has_callers)
+    @rule(data=st.data(), is_said=st.booleans())
+    def hang_up(self, data: st.DataObject, is_said: bool) -> None:
+        caller = self.pick(data)
+        if is_said:
+            self.push(caller, HangUp())
+        else:
+            self.run(caller.session.close())
+
+    @rule(quarters=st.integers(1, 12))
+    def wait(self, quarters: int) -> None:
+        async def pass_time() -> None:
+            self.rig.clock.advance(quarters * FRAME_S / 4)
+            self.rig.run_clocks()
+
+        self.run(pass_time())
 
     @precondition(has_callers)
     @rule(data=st.data())
@@ -221,9 +349,12 @@ class Core(RuleBasedStateMachine):
 
     @rule()
     def finish_step(self) -> None:
-        if self.in_step is not None:
-            self.rig.manager._on_tick(self.rig.slots.scatter(*self.in_step))
-            self.in_step = None
+        async def hand_over() -> None:
+            if self.in_step is not None:
+                self.rig.manager._on_tick(self.rig.slots.scatter(*self.in_step))
+                self.in_step = None
+
+        self.run(hand_over())
 
     @invariant()
     def table_is_sound(self) -> None:

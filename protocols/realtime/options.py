@@ -99,9 +99,6 @@ class RealtimeOptions(pydantic.BaseModel):
         default=4000, ge=500, le=60_000, description="response.create ends empty after so many ms without speech"
     )
     nudge: bool = Field(default=True, description="response.create urges a silent model to speak")
-    steering: bool = Field(
-        default=True, description="a cancelled model is held silent by forced padding; else only its audio is thrown away"
-    )
     cancel_hold_ms: int = Field(default=2000, ge=480, le=10_000, description="longest silence of the model after a cancel, in ms")
     trim_leading_space: bool = Field(default=True, description="cut the space before the first word of an item")
     send_rate_limits: bool = Field(default=True, description="send rate_limits.updated (empty) with every response")

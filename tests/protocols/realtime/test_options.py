@@ -12,7 +12,7 @@ DEFAULTS = {
     "strict_model": False, "max_session_s": 3600, "idle_timeout_s": 300, "max_messages_per_s": 500, "max_protocol_errors": 100,
     "max_persona_tokens": 1500, "max_items": 1000, "max_item_bytes": 256 * 1024, "input_jitter_ms": 40, "input_grace_ms": 40,
     "input_max_ms": 120_000, "park_after_ms": 10_000, "open_rms_db": -45, "close_rms_db": -50, "preroll_ms": 160,
-    "close_silence_ms": 800, "max_response_ms": 120_000, "response_start_timeout_ms": 4000, "nudge": True, "steering": True,
+    "close_silence_ms": 800, "max_response_ms": 120_000, "response_start_timeout_ms": 4000, "nudge": True,
     "cancel_hold_ms": 2000, "lead_ms": 0, "coalesce_frames": 1, "persona_change": "defer", "carry_history": True,
     "truncate_overrun": "clamp", "temperature": "ignore", "send_rate_limits": True, "trim_leading_space": True, "max_segment_s": 60,
     "flat_means_beta": False, "disclose_default_persona": False, "model_aliases": (),
