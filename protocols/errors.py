@@ -29,6 +29,7 @@ class ErrorKind(enum.Enum):
 
     BAD_REQUEST = "bad_request"  # the peer broke the protocol: a message that cannot be read
     BAD_AUDIO = "bad_audio"  # audio that cannot be decoded, beyond the error budget
+    BAD_TEXT = "bad_text"  # a text message that is not UTF-8
     TOO_BIG = "too_big"  # one message over the size limit
     BAD_PARAMETER = "bad_parameter"  # unknown voice, malformed number, text too long
     CAPACITY = "capacity"  # every slot is taken, or the queue time ran out
@@ -53,6 +54,7 @@ class ErrorKind(enum.Enum):
 _CLOSE_CODES = {
     ErrorKind.BAD_REQUEST: CloseCode.PROTOCOL_ERROR,
     ErrorKind.BAD_AUDIO: CloseCode.INVALID_DATA,
+    ErrorKind.BAD_TEXT: CloseCode.INVALID_DATA,
     ErrorKind.TOO_BIG: CloseCode.TOO_BIG,
     ErrorKind.BAD_PARAMETER: CloseCode.POLICY,
     ErrorKind.CAPACITY: CloseCode.TRY_AGAIN_LATER,
@@ -67,6 +69,7 @@ _CLOSE_CODES = {
 _HTTP_STATUS = {
     ErrorKind.BAD_REQUEST: 400,
     ErrorKind.BAD_AUDIO: 400,
+    ErrorKind.BAD_TEXT: 400,
     ErrorKind.TOO_BIG: 413,
     ErrorKind.BAD_PARAMETER: 400,
     ErrorKind.CAPACITY: 503,

@@ -72,7 +72,8 @@ class Caller:
         self.clock = Clock.FRAMES
         self.stream: AsyncIterator[ServerEvent] = session.events()
         self.events: list[ServerEvent] = []
-        self.num_pushed = 0
+        self.num_pushed = 0  # frames
+        self.num_written = 0  # samples
         self.num_cleared = 0  # samples
         self.num_primed = 0  # prompts asked for
         self.has_ended_input = False
@@ -124,7 +125,7 @@ class Caller:
         accounted = sum(event.real_samples + event.skipped_samples for event in (*frames, *unread))
         waiting = intake._clock.waiting_samples + intake._clock._skipped + self.num_cleared
         if self.session.state is not SessionState.CLOSED:
-            assert accounted + waiting == self.num_pushed * S
+            assert accounted + waiting == self.num_written
 
     @property
     def num_unheard(self) -> int:
@@ -138,14 +139,17 @@ class Caller:
 class Core(RuleBasedStateMachine):
     """Sessions are opened, spoken to, cut, ended and ticked in any order; a tick may be caught between gather and scatter."""
 
-    @initialize(queue_s=st.sampled_from([0.0, 60.0]))
-    def start(self, queue_s: float) -> None:
+    @initialize(queue_s=st.sampled_from([0.0, 60.0]), is_clocked=st.booleans())
+    def start(self, queue_s: float, is_clocked: bool) -> None:
         self.patch = mock.patch("asyncio.to_thread", prepare_here)
         self.patch.start()
         self.loop = asyncio.new_event_loop()
         self.callers: list[Caller] = []
         self.in_step: tuple[Gathered, FrameOutput | None] | None = None
         self.rig = self.run(self.make(queue_s))
+        if is_clocked:
+            self.open((Pacing.LIVE, Clock.REALTIME), None, True)
+            self.tick(1)
 
     async def make(self, queue_s: float) -> Rig:
         return Rig(NUM_SLOTS, admission=AdmissionSettings(queue_s=queue_s), inbox_frames=BOX_FRAMES, outbox_frames=BOX_FRAMES)
@@ -240,6 +244,20 @@ class Core(RuleBasedStateMachine):
         return [caller for caller in live if caller.clock is Clock.REALTIME]
 
     @precondition(lambda self: self.clocked())
+    @rule(data=st.data(), sizes=st.lists(st.integers(0, 3 * S), min_size=1, max_size=12), is_late=st.booleans())
+    def converse(self, data: st.DataObject, sizes: list[int], is_late: bool) -> None:
+        """A microphone that delivers more or less than time passes, and a model that answers at once or later."""
+        caller = data.draw(st.sampled_from(self.clocked()))
+        for size in sizes:
+            caller.num_pushed += 1
+            pcm = np.full(size, caller.num_pushed / 1000, dtype=np.float32)
+            caller.num_written += size * self.push(caller, AudioIn(pcm=pcm))
+            self.wait(4)
+            if not is_late:
+                self.tick(1)
+        self.tick(2)
+
+    @precondition(lambda self: self.clocked())
     @rule(data=st.data(), replay_frames=st.integers(0, 3), voice=st.sampled_from([None, "tenor", "nobody"]), wait=st.booleans())
     def reprime(self, data: st.DataObject, replay_frames: int, voice: str | None, wait: bool) -> None:
         caller = data.draw(st.sampled_from(self.clocked()))
@@ -277,7 +295,9 @@ class Core(RuleBasedStateMachine):
         for _ in range(num_frames):
             if is_script and len(self.rig.slots.slots[session.slot_idx or 0].inbox) >= BOX_FRAMES:
                 return
-            caller.num_pushed += self.push(caller, AudioIn(pcm=frame((caller.num_pushed + 1) / 1000)))
+            was_pushed = self.push(caller, AudioIn(pcm=frame((caller.num_pushed + 1) / 1000)))
+            caller.num_pushed += was_pushed
+            caller.num_written += was_pushed * S
 
     @precondition(has_callers)
     @rule(data=st.data(), event=st.sampled_from([BargeIn(), Cancel(), Cancel(steer_frames=2)]))

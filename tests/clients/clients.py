@@ -50,7 +50,11 @@ def node(script: str) -> list[str]:
     """Run a script beside the packages that it imports."""
     folder = environment("node")
     for path in (*HERE.glob("*.mjs"), *(HERE.parents[1] / "examples").glob("*.mjs")):
-        shutil.copy(path, folder)
+        there = folder / path.name
+        if not there.exists() or there.read_bytes() != path.read_bytes():
+            fresh = folder / f".{path.name}.{os.getpid()}"
+            shutil.copy(path, fresh)
+            fresh.replace(there)  # whole or not at all: another test may be starting it
     return ["node", str(folder / script)]
 
 

@@ -9,6 +9,8 @@ names=("$@")
 
 mkdir -p "$home"
 echo '*' > "$home/.gitignore"
+exec 9> "$home/.lock"
+flock 9 # one at a time: tests may run in several processes
 for name in "${names[@]}"; do
     list="$here/environments/$name.txt"
     [ "$name" = node ] && list="$here/environments/package-lock.json"
