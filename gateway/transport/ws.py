@@ -89,11 +89,12 @@ async def serve(
         session = manager.open_session(codec.name, codec.faults)
         try:
             events = session.events()
-            if await _upgrade(request, websocket, session, events, is_overflow_http):
-                if subscribe is not None:
-                    subscribe(events.poke)
-                open_s = manager.open_s if is_overflow_http else math.inf
-                await Pump(request, websocket, codec, session, events, pool, pool_bytes, open_s=open_s).run()
+            if not await _upgrade(request, websocket, session, events, is_overflow_http):
+                return web.Response(status=400)  # nobody reads it; a WebSocket that was never one cannot be returned
+            if subscribe is not None:
+                subscribe(events.poke)
+            open_s = manager.open_s if is_overflow_http else math.inf
+            await Pump(request, websocket, codec, session, events, pool, pool_bytes, open_s=open_s).run()
         finally:
             await session.close(CANCELLED)  # otherwise it has ended by now
     return websocket
