@@ -130,7 +130,8 @@ async def test_audio_that_waits_or_comes_while_another_prompt_is_read_is_heard_b
         rig.clock.advance(FRAME_S)
         rig.run_clocks()
     gathered = rig.slots.gather(S)  # 0.4 is being heard by the old one; 0.5 lies in the inbox
-    await session.push(Reprime(persona="one two three four five six seven eight nine"))
+    sampling = SamplingOptions(audio_seed=9, text_seed=0)
+    await session.push(Reprime(persona="one two three four five six seven eight nine", sampling=sampling))
     rig.manager._on_tick(rig.slots.scatter(gathered, rig.engine.step(gathered.batch)))
     (old,) = await read(stream)
     assert isinstance(old, Heard)
@@ -142,6 +143,7 @@ async def test_audio_that_waits_or_comes_while_another_prompt_is_read_is_heard_b
     events = await say(rig, session, stream, [0.8, 0.9, 1.0])
     assert isinstance(events[0], Ready)
     assert [event.pcm[0] for event in heard(events)][:3] == pytest.approx([0.5, 0.6, 0.7])
+    check_pairs(events, 9)
     assert {way for way, _ in session.dropped} == {Direction.OUT}  # the answer of the old one
 
 

@@ -249,18 +249,26 @@ class Core(RuleBasedStateMachine):
         """A microphone that delivers more or less than time passes, and a model that answers at once or later."""
         caller = data.draw(st.sampled_from(self.clocked()))
         for size in sizes:
-            caller.num_pushed += 1
-            pcm = np.full(size, caller.num_pushed / 1000, dtype=np.float32)
-            caller.num_written += size * self.push(caller, AudioIn(pcm=pcm))
-            self.wait(4)
+            self.utter(caller, size)
             if not is_late:
                 self.tick(1)
         self.tick(2)
 
+    def utter(self, caller: Caller, size: int) -> None:
+        """Push so many samples, and let the time of a frame pass."""
+        caller.num_pushed += 1
+        pcm = np.full(size, caller.num_pushed / 1000, dtype=np.float32)
+        caller.num_written += size * self.push(caller, AudioIn(pcm=pcm))
+        self.wait(4)
+
     @precondition(lambda self: self.clocked())
-    @rule(data=st.data(), replay_frames=st.integers(0, 3), voice=st.sampled_from([None, "tenor", "nobody"]), wait=st.booleans())
-    def reprime(self, data: st.DataObject, replay_frames: int, voice: str | None, wait: bool) -> None:
+    @rule(data=st.data(), replay_frames=st.integers(0, 3), voice=st.sampled_from([None, "nobody"]), num_late=st.integers(0, 4))
+    def reprime(self, data: st.DataObject, replay_frames: int, voice: str | None, num_late: int) -> None:
+        """Another prompt, with audio on its way and on its way back."""
         caller = data.draw(st.sampled_from(self.clocked()))
+        for _ in range(num_late):
+            self.utter(caller, S)
+        self.begin_step()
         session, before = caller.session, caller.session.epoch
         sampling = SamplingOptions(audio_seed=caller.seed)
 
@@ -270,10 +278,12 @@ class Core(RuleBasedStateMachine):
             caller.num_primed += 1
             await session.push(Reprime(voice_prompt=voice, sampling=sampling, replay_frames=replay_frames))
             assert session.epoch == before + 1
-            if wait:
+            if num_late % 2:
                 await self.rig.admitted(session)
 
         self.run(push())
+        for _ in range(num_late):
+            self.utter(caller, S)
 
     @precondition(has_callers)
     @rule(data=st.data())

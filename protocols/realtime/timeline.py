@@ -67,7 +67,7 @@ class Timeline:
 
     def start_ms(self, onset_frame: int, prefix_ms: int) -> int:
         """Where speech that began in a frame starts, `prefix_ms` earlier, but never inside the segment before."""
-        return max(self._place(onset_frame) * 1000 // self._rate - prefix_ms, self._floor * 1000 // self._rate, 0)
+        return max(self._place(onset_frame) * 1000 // self._rate - prefix_ms, self._floor * 1000 // self._rate)
 
     def end_ms(self, end_frame: int) -> int:
         """Where speech that ended before a frame ends; the next segment starts there at the earliest."""

@@ -180,6 +180,15 @@ def test_silence_before_words_that_come_again_is_no_trap(size: int) -> None:
     assert skip(cleared(received), [again[start : start + size] for start in range(0, len(again), size)]) == new
 
 
+def test_the_longest_end_that_comes_again_counts_though_a_longer_stretch_is_like_it_for_a_while() -> None:
+    received = bytes(1000) + noise(500, 1) + bytes(300)
+    again = bytes(400) + noise(500, 2)
+    assert skip(cleared(received), [again]) == again[300:]
+    received = bytes(1000) + noise(500, 1) + bytes(300) + noise(100, 2) + bytes(100) + noise(70, 2)
+    again = bytes(100) + noise(70, 2) + noise(500, 3)
+    assert skip(cleared(received), [again]) == again[170:]
+
+
 def test_new_audio_is_heard_and_ends_the_comparison() -> None:
     received = noise(10 * FRAME_BYTES, 1)
     guard = cleared(received)

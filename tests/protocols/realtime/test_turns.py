@@ -129,8 +129,9 @@ def test_turns_change(policy: TurnPolicy, user: str, model: str, events: dict[in
 
 def test_a_turn_can_be_ended_from_outside_and_begins_anew_when_speech_goes_on() -> None:
     tracker = TurnTracker(NATIVE)
-    assert tracker.close() is None
+    assert (tracker.is_active, tracker.is_announced, tracker.close()) == (False, False, None)
     assert [tracker.step(i, True, ModelView()) for i in range(2)] == [[], []]
+    assert not tracker.is_announced
     assert tracker.close() is None  # not announced: forgotten
     assert [tracker.step(i, True, ModelView()) for i in range(2, 5)] == [[], [], started(2)]
     assert tracker.step(5, False, ModelView()) == []
