@@ -147,8 +147,10 @@ class Commands:
                 pass
 
     def hear(self, pcm: NDArray[np.float32] | None, now: float) -> None:
-        """Pass audio of the client on."""
-        if pcm is not None:
+        """Pass audio of the client on; None where all of it has been heard before."""
+        if pcm is None:
+            self._primer.touch(now)
+        else:
             self._primer.audio(pcm, now)
 
     def expire(self, now: float) -> None:

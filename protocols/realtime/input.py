@@ -68,7 +68,7 @@ class InputBuffer:
         if fmt != self._format:  # "the resampler is flushed and a carried odd byte dropped" (2.5)
             tail = self._converter.flush()
             self._format, self._converter = fmt, InputConverter(fmt, self._call.rate)
-        num_known = self._guard.known_prefix(data, now)
+        num_known = self._guard.known_prefix(data, now, fmt.sample_bytes)
         self._guard.note(data, _bytes_per_s(fmt))
         if num_known:
             num_samples = num_known * self._call.rate // _bytes_per_s(fmt)

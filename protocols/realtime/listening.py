@@ -23,7 +23,19 @@ from protocols.realtime.meter import Timer
 from protocols.realtime.server_events import ContentPart, InputCommitted, Item, ItemAdded, ItemDone, SpeechStarted, SpeechStopped
 from protocols.realtime.settings import TurnDetection
 from protocols.realtime.speaking import Speaker
-from protocols.realtime.turns import Backchannel, Cause, Effect, ModelView, Rule, Started, Stopped, TurnEvent, TurnPolicy, TurnTracker
+from protocols.realtime.turns import (
+    END_OVERLAPPED_FRAMES,
+    Backchannel,
+    Cause,
+    Effect,
+    ModelView,
+    Rule,
+    Started,
+    Stopped,
+    TurnEvent,
+    TurnPolicy,
+    TurnTracker,
+)
 
 DEFAULT_THRESHOLD = 0.5  # of the detector's probability, where the client gives none
 MANUAL_PREFIX_MS = 0
@@ -50,6 +62,7 @@ class Listener:
         self._tracker = TurnTracker(self._policy())
         self._steps: deque[_Step] = deque()
         self._item_id: str | None = None  # of the announced speech
+        speaker.on_begin = self._let_answer
 
     @property
     def is_user_active(self) -> bool:
@@ -145,6 +158,11 @@ class Listener:
                 call.out.put(message)
         if event.cause is not Cause.USER_TURN and "overlap" in call.config.duplex.events:
             call.out.put(OverlapDecision(decision="barge_in", overlap_ms=overlap_ms))
+
+    def _let_answer(self) -> None:
+        """The model begins to speak: the turn of a user who has fallen silent is over first, and so is their item before the model's."""
+        if self._tracker.is_announced and self._tracker.inactive_frames >= END_OVERLAPPED_FRAMES:
+            self._stop(self._tracker.close())
 
     def _stop(self, event: Stopped | None, *, is_item: bool = True) -> None:
         """Announce the end of announced speech, and make it an item unless the client is to say what becomes of it."""

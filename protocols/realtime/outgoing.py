@@ -15,7 +15,7 @@ from protocols.codec import Close
 from protocols.realtime import ids
 from protocols.realtime.dialect import Dialect, encode
 from protocols.realtime.meter import Count, Meter
-from protocols.realtime.server_events import ServerMessage
+from protocols.realtime.server_events import AudioDelta, ServerMessage
 
 Sent = Callable[[float], None]
 
@@ -57,8 +57,9 @@ class Outgoing:
         self.epoch += 1
         kept = deque(waiting for waiting in self._waiting if waiting.epoch is None)
         self._meter.count(Count.EPOCHS)
-        if len(kept) < len(self._waiting):
-            self._meter.count(Count.STALE, "queue", len(self._waiting) - len(kept))
+        num_stale = sum(waiting.epoch is not None and isinstance(waiting.message, AudioDelta) for waiting in self._waiting)
+        if num_stale:
+            self._meter.count(Count.STALE, "queue", num_stale)
         self._waiting = kept
 
     def take(self, now: float) -> str | Close | None:
@@ -66,7 +67,8 @@ class Outgoing:
         while self._waiting:
             waiting = self._waiting.popleft()
             if waiting.epoch is not None and waiting.epoch != self.epoch:
-                self._meter.count(Count.STALE, "writer")
+                if isinstance(waiting.message, AudioDelta):
+                    self._meter.count(Count.STALE, "writer")
                 continue
             if isinstance(waiting.message, Close):
                 self._waiting.clear()

@@ -69,9 +69,8 @@ class Primer:
 
     def audio(self, pcm: NDArray[np.float32], now: float) -> None:
         """Pass audio on, or keep it until the session can take it."""
-        self._audio_s = now
+        self.touch(now)
         if self.stage is not Stage.IDLE:
-            self.wake()
             self._call.events.append(AudioIn(pcm=pcm))
             return
         self._early.append(pcm)
@@ -90,6 +89,11 @@ class Primer:
         if self.stage is Stage.IDLE and self._triggered_s is None:
             self._triggered_s = now
         self._audio_s = max(self._audio_s, now)
+        self.wake()
+
+    def touch(self, now: float) -> None:
+        """The client is sending: a parked call goes on."""
+        self._audio_s = now
         self.wake()
 
     def wake(self) -> None:

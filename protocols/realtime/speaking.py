@@ -8,7 +8,7 @@ one at a time.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from protocols.events import Cancel, Steer
 from protocols.realtime import response as endings
@@ -56,9 +56,11 @@ class Speaker:
         last_response_id: of the response that was created last; None before the first.
         has_begun: whether the assistant has ever spoken to this client.
         view: the model's side of the last frame, for turn taking.
+        on_begin: called before the model's speech is announced, for what must be said first.
     """
 
     def __init__(self, call: Call) -> None:
+        self.on_begin: Callable[[], None] = _nothing
         self.track: ResponseTrack | None = None
         self.hold: Hold | None = None
         self.last_response_id: str | None = None
@@ -122,7 +124,7 @@ class Speaker:
         speech = self._segmenter.push(frame)
         if self._is_endless and speech is Speech.SILENT and self.track is None:
             speech = self._segmenter.open()
-        if speech is Speech.ONSET:
+        if speech is Speech.ONSET and not self._is_open:  # an endless response goes on over its pauses
             self._begin(frame_idx, now)
             for earlier in self._segmenter.preroll:
                 self._emit(earlier, now)
@@ -193,6 +195,7 @@ class Speaker:
 
     def _begin(self, frame_idx: int, now: float) -> None:
         """Speech: open the item, and the response unless it was asked for."""
+        self.on_begin()
         if self.track is None:
             self._open(Request(), Trigger.MODEL)
         track = self.track
@@ -345,3 +348,7 @@ class Speaker:
             preroll_frames=int(duplex.preroll_ms // call.frame_ms),
             close_frames=call.frames(duplex.close_silence_ms),
         )
+
+
+def _nothing() -> None:
+    return None

@@ -13,6 +13,7 @@ from protocols.errors import CloseCode, ErrorKind, RemoteProtocolError
 from protocols.events import AudioIn, AudioOut, Cancel, ClearInput, Clock, Ended, EndReason, Failed, HangUp, Open, Reprime, RunClock, Steer
 from protocols.realtime.hold import FOR_EVER
 from protocols.realtime.meter import Count, Timer
+from protocols.realtime.priming import Stage
 from tests.protocols.realtime.rig import CAPACITY, EXPIRED, FRAME, Rig, audio_of, b64, hears, s16, tone
 from tests.protocols.realtime.test_vectors_calls import live, speaking
 
@@ -226,6 +227,15 @@ class TestClock:
         rig.append(tone(300))
         assert of(rig, RunClock)[-1] == RunClock(is_running=True)
 
+    def test_a_replay_wakes_a_parked_call_as_well(self) -> None:
+        rig = live()
+        rig.append(tone(300))
+        rig.run(0.5)
+        rig.client({"type": "input_audio_buffer.clear"})
+        rig.codec._primer.stage = Stage.PARKED
+        rig.append(tone(300))
+        assert of(rig, RunClock)[-1] == RunClock(is_running=True)
+
     def test_never_parked_while_a_response_is_open_or_pending(self) -> None:
         rig, *_ = speaking(last=1000)
         rig.run(15)
@@ -277,8 +287,10 @@ class TestSpeech:
         assert done["output"][0]["content"] == [{"type": "output_audio", "transcript": "hush"}]
 
     @pytest.mark.parametrize(("layout", "num_done"), [("single", 0), ("fixed", 2)])
-    def test_other_layouts_begin_at_once(self, layout: str, num_done: int) -> None:
+    def test_other_layouts_begin_at_once_and_go_on_over_pauses(self, layout: str, num_done: int) -> None:
         rig = live(update={"x_duplex": {"segmentation": {"layout": layout, "max_response_ms": 10_000}}})
+        for first in (10, 50, 90):
+            rig.says(first, first + 8, **{f"f{first}": " on"})
         rig.run(25)
         assert rig.types()[0] == "response.created"
         assert rig.types().count("response.done") == num_done
@@ -315,6 +327,36 @@ class TestSpeech:
         rig.frames(25)
         assert {"response.speak", "response.listen", "x_duplex.frame"} <= set(rig.types())
         assert rig.types().count("x_duplex.frame") == 25
+
+
+class TestTurns:
+    """3.4: the user's item stands before the answer to it."""
+
+    def test_an_answer_ends_the_turn_of_a_user_who_has_fallen_silent(self) -> None:
+        rig = live()
+        rig.talk(0.8)
+        rig.talk(0.3, None)
+        first = rig.frame_idx
+        rig.says(first, first + 20, **{f"f{first}": " yes"})
+        rig.talk(0.5, None)
+        order = [kind for kind in rig.types() if kind in ("input_audio_buffer.committed", "response.created")]
+        assert order == ["input_audio_buffer.committed", "response.created"]
+        user, assistant = (m for m in rig.sent if m["type"] == "conversation.item.added")
+        assert (user["item"]["role"], assistant["item"]["role"]) == ("user", "assistant")
+        assert assistant["previous_item_id"] == user["item"]["id"]
+
+    def test_a_model_that_speaks_into_the_user_s_speech_is_first_in_the_list(self) -> None:
+        rig = live()
+        rig.talk(0.8)
+        first = rig.frame_idx
+        rig.says(first, first + 5, **{f"f{first}": " mhm"})
+        rig.talk(1.5)
+        rig.talk(1.0, None)
+        kinds = [kind for kind in rig.types() if kind.startswith(("input_audio_buffer", "response.created", "response.done"))]
+        assert kinds == [
+            "input_audio_buffer.speech_started", "response.created", "response.done", "input_audio_buffer.speech_stopped",
+            "input_audio_buffer.committed",
+        ]  # fmt: skip
 
 
 class TestSlowReader:
