@@ -16,8 +16,6 @@ from tests.helpers import rms
 from tests.integration.real import RealGateway, hello, running
 from tests.integration.rig import until
 
-pytestmark = pytest.mark.xdist_group("real engine")  # one gateway for all
-
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealGateway]:

@@ -46,7 +46,8 @@ ack = st.tuples(st.just("ack"), st.integers(0, 3000), st.none() | st.integers(0,
 detect = st.tuples(st.just("detect"), st.sampled_from(DETECTIONS))
 persona = st.tuples(st.just("persona"), st.sampled_from(["You are Ada.", "You are Bob."]), st.sampled_from(["defer", "restart"]))
 voice = st.tuples(st.just("voice"), st.sampled_from(["NATF2", "NATM0"]))
-layout = st.tuples(st.just("segment"), st.sampled_from([{}, {"close_silence_ms": 240}, {"preroll_ms": 0}, {"layout": "single"}, {"layout": "fixed"}]))
+SEGMENTATIONS: list[Any] = [{}, {"close_silence_ms": 240}, {"preroll_ms": 0}, {"layout": "single"}, {"layout": "fixed"}]
+layout = st.tuples(st.just("segment"), st.sampled_from(SEGMENTATIONS))
 item = st.tuples(st.just("item"), st.sampled_from(["user", "system", "assistant"]))
 steps = st.one_of(talk, talk, wait, say, say, simple, simple, truncate, ack, detect, persona, voice, layout, item)
 
