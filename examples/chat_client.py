@@ -13,6 +13,7 @@ import time
 import aiohttp
 import numpy as np
 
+from examples.dial import dial
 from examples.wav import RATE, read_wav, write_wav
 from protocols import OggOpusReader, OggOpusWriter
 
@@ -40,7 +41,7 @@ async def talk(args: argparse.Namespace, pcm: np.ndarray) -> list[np.ndarray]:
     pieces: list[np.ndarray] = []
     speaker = None
     error = ""
-    async with aiohttp.ClientSession() as http, http.ws_connect(args.url, params=params) as ws:
+    async with dial(args.url, args.key, params=params) as ws:
         async for message in ws:
             tag, payload = message.data[0], message.data[1:]
             if tag == HANDSHAKE:
@@ -68,6 +69,7 @@ def main() -> None:
     parser.add_argument("input", help="WAV to say (16-bit)")
     parser.add_argument("output", help="WAV to write")
     parser.add_argument("--url", default="ws://127.0.0.1:8998/api/chat")
+    parser.add_argument("--key", help="API key, where the server wants one")
     parser.add_argument("--listen-seconds", type=float, default=5.0, help="silence after the WAV, in which the model may speak")
     parser.add_argument("--voice", help="a voice of the server, see /v1/voices")
     parser.add_argument("--persona", help="who the model is")

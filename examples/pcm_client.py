@@ -15,6 +15,7 @@ import time
 import aiohttp
 import numpy as np
 
+from examples.dial import dial
 from examples.wav import RATE, read_wav, write_wav
 
 
@@ -36,7 +37,7 @@ async def talk(args: argparse.Namespace, pcm: np.ndarray) -> list[np.ndarray]:
     got_s: list[float] = []
     sent_s: list[float] | None = [] if args.live else None
     opening = {"type": "open", "voice": args.voice, "persona": args.persona, "seed": args.seed, "pacing": "live" if args.live else "script"}
-    async with aiohttp.ClientSession() as http, http.ws_connect(args.url, max_msg_size=0) as ws:
+    async with dial(args.url, args.key) as ws:
         await ws.send_str(json.dumps({key: value for key, value in opening.items() if value is not None}))
         sender = None
         error = ""
@@ -78,6 +79,7 @@ def main() -> None:
     parser.add_argument("input", help="WAV to say (16-bit)")
     parser.add_argument("output", help="WAV to write")
     parser.add_argument("--url", default="ws://127.0.0.1:8998/v1/audio/duplex")
+    parser.add_argument("--key", help="API key, where the server wants one")
     parser.add_argument("--listen-seconds", type=float, default=5.0, help="silence after the WAV, in which the model may speak")
     parser.add_argument("--live", action="store_true", help="speak in real time")
     parser.add_argument("--voice", help="a voice of the server, see /v1/voices")

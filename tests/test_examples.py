@@ -77,6 +77,19 @@ async def test_a_refused_client_says_so_in_one_line(question: Path, tmp_path: Pa
     assert len(errors) == 4
 
 
+async def test_a_client_without_a_key_prints_what_the_server_wants_and_one_with_it_is_served(question: Path, tmp_path: Path) -> None:
+    """A plain 403 leaves people guessing: the answer names the header, and the client shows it."""
+    files = (str(question), str(tmp_path / "answer.wav"), "--listen-seconds", "0")
+    async with gateway(1, api_keys=("sk-good",)) as server:
+        for protocol in PATHS:
+            status, _, error = await _run(server, protocol, *files)
+            assert (status, error.count("\n")) == (1, 1)
+            assert error.startswith("refused with HTTP 401: ")
+            assert "Authorization: Bearer" in error
+            assert (await _run(server, protocol, *files, "--key", "sk-good"))[0] == 0
+            await until(lambda: server.is_empty)
+
+
 @pytest.mark.parametrize("rate", [8_000, 16_000, 24_000, 44_100, 48_000])
 @pytest.mark.parametrize("num_channels", [1, 2])
 def test_wav_files_of_any_rate_become_24_khz_mono(rate: int, num_channels: int, tmp_path: Path) -> None:
