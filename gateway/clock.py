@@ -36,7 +36,8 @@ STALL_S = 0.4  # "after a stall > 400 ms t0 is moved" (4.2.1)
 
 # 4.2.4, in seconds of audio unless it says otherwise
 BULK_APPEND_S = 1.0  # more than this in one piece is an upload,
-BULK_BURST_S, BURST_WINDOW_S = 2.0, 0.5  # and so is more than 2 s within 500 ms on the wall
+BULK_BURST_S, BURST_WINDOW_S = 2.0, 0.5  # and so is more than 2 s within 500 ms on the wall,
+LIVE_AGAIN_S = 2.0  # but no longer than this where audio at a live pace follows: until nothing waits, a stall would last for ever
 LONG_S, LONG_FOR_S, SHORT_S = 0.4, 2.0, 0.16  # a backlog so long for so long is skipped through, where it is silent, until it is so short
 QUIET_POWER = 1e-5  # mean square at -50 dBFS
 TOO_LONG_S, CUT_TO_S = 1.5, 0.4  # a longer backlog is cut, down to this,
@@ -248,6 +249,7 @@ class _Excess:
     def __init__(self, rate: int) -> None:
         self._rate = rate
         self._is_bulk = False
+        self._bulk_s = -math.inf  # when an upload was last seen
         self._arrivals: deque[tuple[float, int]] = deque()  # (time, samples) within the burst window
         self._num_arrived = 0  # samples in it
         self._gap_debt = 0  # silence put in for audio that had not come
@@ -263,7 +265,9 @@ class _Excess:
         while now - self._arrivals[0][0] > BURST_WINDOW_S:
             self._num_arrived -= self._arrivals.popleft()[1]
         if num_samples > BULK_APPEND_S * self._rate or self._num_arrived > BULK_BURST_S * self._rate:
-            self._is_bulk = True
+            self._is_bulk, self._bulk_s = True, now
+        elif now - self._bulk_s > LIVE_AGAIN_S:
+            self._is_bulk = False  # it goes on at a microphone's pace: what came at once had been held up on its way
 
     def drain(self) -> None:
         """Nothing waits: "Becomes live again when the backlog is empty"."""

@@ -57,6 +57,7 @@ _ENDED = {EndReason.CALLER: Outcome.CALLER, EndReason.FINISHED: Outcome.FINISHED
 _FAILED = {
     ErrorKind.BAD_REQUEST: Outcome.CLIENT_ERROR,
     ErrorKind.BAD_AUDIO: Outcome.CLIENT_ERROR,
+    ErrorKind.BAD_TEXT: Outcome.CLIENT_ERROR,
     ErrorKind.TOO_BIG: Outcome.CLIENT_ERROR,
     ErrorKind.BAD_PARAMETER: Outcome.CLIENT_ERROR,
     ErrorKind.CAPACITY: Outcome.REFUSED,

@@ -91,9 +91,12 @@ class EventStream:
 
     Attributes:
         is_over: the last event was taken.
+
+    Args:
+        on_taken: looks at each event that is taken, and returns it as it is true by now.
     """
 
-    def __init__(self, outbox: Outbox, on_taken: Callable[[ServerEvent], None]) -> None:
+    def __init__(self, outbox: Outbox, on_taken: Callable[[ServerEvent], ServerEvent]) -> None:
         self.is_over = False
         self._outbox = outbox
         self._on_taken = on_taken
@@ -101,10 +104,10 @@ class EventStream:
     def take(self) -> ServerEvent | None:
         """Take the oldest event; None when none waits."""
         event = self._outbox.take()
-        if event is not None:
-            self.is_over = isinstance(event, Ended | Failed)
-            self._on_taken(event)
-        return event
+        if event is None:
+            return None
+        self.is_over = isinstance(event, Ended | Failed)
+        return self._on_taken(event)
 
     async def wait(self) -> None:
         """Return when an event waits, or when somebody has poked this stream. A cancelled wait loses nothing."""

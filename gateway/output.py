@@ -49,8 +49,16 @@ class Output:
             if text:
                 events.append(TextDelta(text=text, frame_idx=frame_idx, epoch=epoch))
         if given is not None:
-            real, skipped = given.real_samples, given.skipped_samples
-            events.append(Heard(pcm=given.pcm, real_samples=real, skipped_samples=skipped, frame_idx=frame_idx, epoch=epoch))
+            events.append(
+                Heard(
+                    pcm=given.pcm,
+                    real_samples=given.real_samples,
+                    skipped_samples=given.skipped_samples,
+                    frame_idx=frame_idx,
+                    is_replay=given.is_replay,
+                    epoch=epoch,
+                )
+            )
         return events
 
     def tail(self, epoch: int) -> TextDelta | None:

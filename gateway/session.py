@@ -87,8 +87,7 @@ class Session:
         state: where the call is in its life; see `state.py`.
         pacing: who keeps the time; known from Open on.
         opened_s: clock at Open (before that, at creation).
-        ledger: how much audio was made, sent and heard.
-        dropped: dropped frames by direction and reason.
+        ledger, dropped: how much audio was made, sent and heard; dropped frames by direction and reason.
     """
 
     def __init__(
@@ -274,7 +273,7 @@ class Session:
         self._metrics.prefill_seconds.observe(now - self._primed_s)
         self._limits.ready(now)
         self._tally.drop(Direction.IN, DropReason.NOT_READY, self._intake.take_early_frames())
-        self.tell(dataclasses.replace(self._ready, epoch=self.epoch))
+        self.tell(self._ready)
         self._intake.ready()
 
     def on_answer(self, answer: Answer) -> None:
@@ -373,13 +372,16 @@ class Session:
         self._tally.drop(Direction.OUT, DropReason.BARGE_IN, num_dropped)
         self._lease.grant(num_dropped)
 
-    def _taken(self, event: ServerEvent) -> None:
+    def _taken(self, event: ServerEvent) -> ServerEvent:
         """The reader has taken an event: it counts as sent."""
+        if isinstance(event, Ready):
+            return dataclasses.replace(event, epoch=self.epoch)  # which may have risen while it waited
         if isinstance(event, AudioOut):
             self._output.sent(event)
             self._lease.grant(1)
             if self.state is SessionState.DRAINING:
                 self._limits.hear(self._clock())  # a long answer that is being read is not an idle call
+        return event
 
     def _obey(self, due: Ended | Failed | Warned | None) -> None:
         match due:

@@ -89,7 +89,10 @@ def _check(options: SamplingOptions, name: str, is_legal: object, legal: str) ->
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Reserve:
-    """Take a slot and compute nothing yet; answered by Reserved. An Open must follow."""
+    """Take a slot and compute nothing yet; answered by Reserved, each time anew. An Open must follow; no audio comes before it.
+
+    Who pushes this keeps an idle time of its own: no limit of the session ends a reservation.
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,15 +115,18 @@ class Open:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Reprime:
-    """Begin again with another prompt in the same slot: the epoch rises, the prompt is read, Ready follows again.
+    """Begin again with another prompt in the same slot: the epoch rises by one, the prompt is read, Ready follows again.
 
-    Audio that waits or arrives meanwhile is kept (Clock.REALTIME only).
+    Legal while the model listens: after Ready, and not before the next one. Audio that waits or arrives meanwhile is kept, frames that were
+    on their way to the model too; the limit of the call and what Steer has set go on. Clock.REALTIME only.
     """
 
     voice_prompt: str | None = None  # these three as in Open
     persona: str | None = None
     sampling: SamplingOptions = SamplingOptions()
-    replay_frames: int = 0  # so many of the last frames that the model has heard are heard again first, at most MAX_REPLAY_FRAMES
+    # so many of the last frames with audio of the caller that the model has heard are heard again first, at most MAX_REPLAY_FRAMES; as
+    # fast as the model can, and each is answered as any other
+    replay_frames: int = 0
 
     def __post_init__(self) -> None:
         if not 0 <= self.replay_frames <= MAX_REPLAY_FRAMES:
@@ -166,7 +172,10 @@ class Cancel:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Steer:
-    """Set how long the model is kept silent and how eager it is to speak, from the next step on. The epoch goes on."""
+    """Set how long the model is kept silent and how eager it is to speak, from the next step on. The epoch goes on.
+
+    Before the model listens it is remembered.
+    """
 
     frames: int = 0  # so many more frames are forced to silence, in place of what was asked for before; 0 lets it speak
     pad_bias: float = 0.0  # added to the log-probability of padding in every step until the next Steer; below 0 urges it to speak
@@ -180,7 +189,7 @@ class Steer:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ClearInput:
-    """Throw away audio that the model has not heard (Clock.REALTIME only)."""
+    """Throw away audio that the model has not heard; Heard does not count it as skipped (Clock.REALTIME only)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,7 +267,7 @@ class AudioOut:
     """One frame of the assistant's voice."""
 
     pcm: NDArray[np.float32]  # float32 [S]
-    frame_idx: int  # output frames since Ready, 0-based: media time is frame_idx * frame duration
+    frame_idx: int  # output frames since the first Ready, 0-based: media time is frame_idx * frame duration
     epoch: int
 
 
@@ -276,9 +285,10 @@ class Heard:
     """What the model heard in a step: the last event of its frame, sent even where AudioOut was dropped (Clock.REALTIME only)."""
 
     pcm: NDArray[np.float32]  # float32 [S], as the model got it
-    real_samples: int  # of the caller; they come first, the rest is padding
+    real_samples: int  # of the caller, heard for the first time; they come first, the rest is padding. 0 where all of it is a replay
     skipped_samples: int  # of the caller, dropped before these because too much waited
     frame_idx: int  # of the AudioOut that answers it
+    is_replay: bool = False  # the model has heard all of it before: Reprime.replay_frames
     epoch: int  # as captured when the step began
 
 

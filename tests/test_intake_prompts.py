@@ -121,6 +121,19 @@ async def test_another_prompt_begins_a_new_epoch_in_the_same_slot_and_is_told_wi
     assert [bool(event.pcm.any()) for event in audio(after)][:3] == [False, False, True]  # steered
 
 
+async def test_ready_names_the_epoch_that_follows_though_a_cut_came_before_it_was_read() -> None:
+    """A reader that took it for the epoch of its frames would throw every one of them away."""
+    rig = Rig()
+    session, stream = await realtime(rig)
+    await reprime(rig, session)
+    rig.tick()
+    await session.push(Cancel())
+    rig.pass_time(3)
+    ready, *events = await read(stream)
+    assert isinstance(ready, Ready)
+    assert {event.epoch for event in (*audio(events), *heard(events))} == {ready.epoch} == {session.epoch}
+
+
 async def test_audio_that_waits_or_comes_while_another_prompt_is_read_is_heard_by_the_new_one() -> None:
     rig = Rig(num_slots=1)
     session, stream = await realtime(rig, seed=1)

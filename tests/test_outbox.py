@@ -26,7 +26,7 @@ def take_all(stream: EventStream) -> list[ServerEvent]:
 
 
 def stream_of(outbox: Outbox) -> EventStream:
-    return EventStream(outbox, lambda event: None)
+    return EventStream(outbox, lambda event: event)
 
 
 def test_the_oldest_audio_and_its_words_go_and_what_was_heard_stays() -> None:
@@ -54,7 +54,12 @@ def test_a_purge_takes_audio_and_words_and_leaves_what_was_heard() -> None:
 def test_a_stream_is_over_after_the_last_word() -> None:
     outbox = Outbox(max_audio=None)
     taken: list[ServerEvent] = []
-    stream = EventStream(outbox, taken.append)
+
+    def on_taken(event: ServerEvent) -> ServerEvent:
+        taken.append(event)
+        return event
+
+    stream = EventStream(outbox, on_taken)
     assert stream.take() is None
     outbox.put(Warned(detail="careful"))
     outbox.put(Ended(reason=EndReason.CALLER))

@@ -335,6 +335,6 @@ def _query(request: web.Request) -> Mapping[str, str]:
 
 
 def _violation(error: WebSocketError) -> RemoteProtocolError:
-    kinds = {WSCloseCode.MESSAGE_TOO_BIG: ErrorKind.TOO_BIG, WSCloseCode.INVALID_TEXT: ErrorKind.BAD_TEXT}
-    kind = kinds.get(WSCloseCode(error.code), ErrorKind.BAD_REQUEST)
+    kinds: dict[int, ErrorKind] = {WSCloseCode.MESSAGE_TOO_BIG: ErrorKind.TOO_BIG, WSCloseCode.INVALID_TEXT: ErrorKind.BAD_TEXT}
+    kind = kinds.get(error.code, ErrorKind.BAD_REQUEST)
     return RemoteProtocolError(kind, str(error.args[1]))  # aiohttp's own words: sizes or bits, nothing of what was sent

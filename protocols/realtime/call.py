@@ -13,6 +13,7 @@ from protocols.realtime.meter import Meter
 from protocols.realtime.options import RealtimeOptions
 from protocols.realtime.outgoing import Outgoing
 from protocols.realtime.settings import Catalogue, SessionConfig
+from protocols.realtime.timeline import Timeline
 
 
 @dataclasses.dataclass(slots=True)
@@ -27,11 +28,16 @@ class Call:
     meter: Meter
     frame_ms: float
     rate: int  # Hz, of the engine
+    timeline: Timeline
     session_epoch: int = 0  # of the session: output stamped with another one is stale
-    input_ms: int = 0  # of the input timeline that the model has heard
     heard_frames: int = 0  # with user audio, since the last response.done; its input audio tokens
     prompt_tokens: int = 0  # of persona and history, until the first response.done after a priming reports them
     events: list[ClientEvent] = dataclasses.field(default_factory=list)  # for the session, oldest first
+
+    @property
+    def input_ms(self) -> int:
+        """How much of the input timeline the model has heard."""
+        return self.timeline.consumed * 1000 // self.rate
 
     def frames(self, duration_ms: float) -> int:
         """Whole frames that last at least so long."""

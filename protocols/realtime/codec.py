@@ -61,10 +61,12 @@ from protocols.realtime.segment import SILENCE_DB, OutFrame, rms_db
 from protocols.realtime.server_events import ConversationCreated, ErrorEvent, SessionCreated
 from protocols.realtime.settings import Catalogue, default_config
 from protocols.realtime.speaking import Speaker
+from protocols.realtime.timeline import Timeline
 from protocols.realtime.wire import parse_message
 
 MAX_MESSAGE_BYTES = 24 * 1024 * 1024  # the transport closes with 1009 beyond ("Hard size limit", 1.7)
 ERROR_WINDOW_S = 10.0  # max_protocol_errors in so many seconds
+MAX_EARLY_MESSAGES = 10_000  # 200 s of a microphone that sends every 20 ms
 SILENT_S = 60.0  # max_connections_idle_s: an upgrade without any message (Appendix A)
 RETRY_AFTER_S = 2  # of a full server, "at least 2" (1.6)
 
@@ -117,6 +119,7 @@ class RealtimeCodec:
             options=options,
             catalogue=catalogue,
             out=Outgoing(dialect, meter),
+            timeline=Timeline(sample_rate),
             conversation=Conversation(ids.new("conv"), options.max_items),
             meter=meter,
             frame_ms=frame_samples * 1000 / sample_rate,
@@ -136,8 +139,11 @@ class RealtimeCodec:
             expires_unix_s=int(connected_unix_s + min(max_call_s, options.max_session_s)),
             unix_offset_s=connected_unix_s - connected_s,
         )
+        self._call.out.is_settled = handshake.dialect is not None
         self._handshake = handshake
         self._initial = initial
+        self._early: list[bytes | str] = []  # messages that came before there was a session
+        self._early_size = 0
         self._connected_s = self._heard_s = connected_s
         self._has_heard = False
         self._is_ending = False  # the session was asked to end
@@ -152,7 +158,7 @@ class RealtimeCodec:
     @property
     def due_s(self) -> float:
         """When priming begins, a response that was asked for is given up, or the caller has been silent too long."""
-        if self.state in (CodecState.CLOSED, CodecState.ERROR):
+        if self.state is not CodecState.LIVE:
             return math.inf
         ends_s = math.inf if self._is_ending else min(self._idle_s, self._expires_s)
         return min(self._primer.due_s, self._speaker.due_s, self._commands.due_s, ends_s)
@@ -168,7 +174,10 @@ class RealtimeCodec:
         Raises:
             RemoteProtocolError: too many errors.
         """
-        if self.state in (CodecState.CLOSED, CodecState.ERROR):
+        if self.state is CodecState.WAITING:
+            self._keep(message)
+            return []
+        if self.state is not CodecState.LIVE or self._commands.is_closing:
             return []
         self._heard_s, self._has_heard = now, True
         try:
@@ -204,14 +213,14 @@ class RealtimeCodec:
 
     def due(self, now: float) -> list[Message | ClientEvent]:
         """As Codec.due: events for the session, or the one next message."""
-        if self.state is not CodecState.CLOSED:
+        if self.state is CodecState.LIVE:
             self._listener.judge(now)
             self._primer.expire(now)
             self._speaker.expire(now)
-            self._attempt(self._commands.expire, now)
+            self._expire_commands(now)
             self._see_whether_anybody_is_there(now)
-            if events := self._call.take_events():
-                return list(events)
+        if events := self._call.take_events():
+            return list(events)
         message = self._call.out.take(now)
         return [] if message is None else [message]
 
@@ -234,11 +243,21 @@ class RealtimeCodec:
             error.event_id = parsed.event_id
             raise
 
-    def _attempt(self, work: Any, now: float) -> None:
+    def _keep(self, message: bytes | str) -> None:
+        """Keep a message for the session that is not there yet: its session.created comes first."""
+        self._early.append(message)
+        self._early_size += len(message)
+        if self._early_size > MAX_MESSAGE_BYTES or len(self._early) > MAX_EARLY_MESSAGES:
+            raise RemoteProtocolError(ErrorKind.TOO_BIG, "too much was sent before the session was created")
+
+    def _expire_commands(self, now: float) -> None:
         try:
-            work(now)
+            self._commands.expire(now)
         except EventError as error:
-            self._refuse(error, now)
+            try:
+                self._refuse(error, now)
+            except RemoteProtocolError as last:
+                self._call.events.append(HangUp(kind=last.kind, detail=last.detail))
 
     def _refuse(self, error: EventError, now: float) -> None:
         """Answer a bad event; end the connection of a client that sends nothing else."""
@@ -279,13 +298,19 @@ class RealtimeCodec:
             call.out.put(ConversationCreated(conversation=ConversationObject(id=call.conversation.conversation_id)))
         if fault is not None:
             self._refuse(fault, now)
+        self._heard_s = now
         if self._handshake.autostart:
             self._primer.trigger(now)
+        early, self._early = self._early, []
+        for message in early:
+            self._call.events.extend(self.receive(message, now))
 
     def _step(self, heard: Heard, now: float) -> None:
         """One frame is complete: the model's side first, then the user's of the same step."""
         pcm, text = self._pcm, self._text
         self._pcm, self._text = None, ""
+        if self.state is not CodecState.LIVE or self._commands.is_closing:
+            return
         self._buffer.hear(heard)
         is_current = heard.epoch == self._call.session_epoch
         if is_current and pcm is None and self._speaker.track is not None:
@@ -321,6 +346,7 @@ class RealtimeCodec:
             self._call.out.put(ErrorEvent.of(fault, {"fatal": True}))
             self._close(CloseCode.GOING_AWAY, "session_expired")
             return
+        self._speaker.complete(endings.CLOSED, now)
         if self._commands.is_closing:
             self._call.out.put(SessionClosed(reason="client_close"))
         self._close(CloseCode.NORMAL, "closed")

@@ -6,6 +6,7 @@ EventError, and the call is as it was. Thread: any, one at a time.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -63,6 +64,7 @@ from protocols.realtime.wire import (
 )
 
 PROTOCOL_VERSION = 1  # of x_duplex
+MAX_DELAYED = 50  # of those that wait
 UPDATES, UPDATES_WINDOW_S = 20, 10.0  # "At most 20 updates per 10 s are processed; more are delayed, not refused" (2.4)
 
 
@@ -96,7 +98,6 @@ class Commands:
         self._handshake = handshake
         self._expires_unix_s = expires_unix_s
         self._unix_offset_s = unix_offset_s
-        self._has_dialect = handshake.dialect is not None
         self._updates = Budget(UPDATES, UPDATES_WINDOW_S)
         self._delayed: deque[SessionUpdate] = deque()
 
@@ -120,7 +121,7 @@ class Commands:
                 self._primer.clear_audio()
                 self._call.out.put(InputCleared())
             case OutputAudioClear():
-                self._clear_output(now)
+                self._clear_output(message, now)
             case ItemCreate():
                 self._create_item(message, now)
             case ItemRetrieve():
@@ -134,7 +135,7 @@ class Commands:
             case ResponseCancel():
                 self._cancel(message, now)
             case BargeInRequest():
-                self._speaker.cut(endings.BARGE_IN, now, HoldReason.BARGE_IN)
+                self._speaker.cut(endings.BARGE_IN, now, HoldReason.CLIENT)  # "As response.cancel with reason turn_detected" (2.7)
             case PlaybackAck():
                 self._acknowledge(message, now)
             case Heartbeat():
@@ -181,6 +182,10 @@ class Commands:
         if is_new_persona and new.duplex.persona_change == "reject":
             message = "the instructions are fixed once the assistant has produced audio"
             raise EventError("persona_update_rejected", message, "session.instructions")
+        ignored = update.ignored
+        if self._primer.stage is not Stage.IDLE and new.duplex.sampling != old.duplex.sampling:  # "Before arming only" (2.10.1)
+            new = dataclasses.replace(new, duplex=dataclasses.replace(new.duplex, sampling=old.duplex.sampling))
+            ignored = (*ignored, "x_duplex.sampling")
         call.config = new
         speaker.configure()
         self._listener.configure()
@@ -188,7 +193,7 @@ class Commands:
             speaker.cut(endings.CANCEL, now)
             self._primer.prompt_changed(is_restart=True)
         self._primer.updated(now)
-        return update.ignored
+        return ignored
 
     def describe(self, ignored: Sequence[str] = ()) -> dict[str, Any]:
         """The effective session object."""
@@ -218,23 +223,23 @@ class Commands:
 
     def _update(self, message: SessionUpdate, now: float) -> None:
         if self._delayed or not self._updates.spend(now):
+            if len(self._delayed) >= MAX_DELAYED:
+                raise EventError("rate_limit_exceeded", f"more than {MAX_DELAYED} session.updates wait", type="rate_limit_error")
             self._delayed.append(message)
             return
         self._apply(message, now)
 
     def _apply(self, message: SessionUpdate, now: float) -> None:
-        if not self._has_dialect:
-            before = self._call.out.dialect
-            chosen = decide_dialect(before, message.session, self._call.options)
-            self._call.out.dialect = chosen
-            try:
-                ignored = self.configure(message.session, now)
-            except EventError:
-                self._call.out.dialect = before
-                raise
-            self._has_dialect = True
-        else:
+        out, before = self._call.out, self._call.out.dialect
+        if not out.is_settled:
+            out.dialect = decide_dialect(before, message.session, self._call.options)
+        try:
             ignored = self.configure(message.session, now)
+        except EventError as error:
+            out.dialect = before
+            error.event_id = message.event_id  # of this one, however long it waited
+            raise
+        out.is_settled = True
         self.tell_session(ignored=ignored)
 
     def _close(self, now: float) -> None:
@@ -256,13 +261,14 @@ class Commands:
         if len(item.model_dump_json()) > call.options.max_item_bytes:
             raise EventError("message_too_large", f"an item holds at most {call.options.max_item_bytes} bytes of text", "item")
         audio = self._buffer.decode(message.item.audio, "item.content")
+        primer.check_item(item)
         previous = call.conversation.add(item, message.previous_item_id)
         effect = "none"
         if audio:
             self._listen_to(audio, now)
             primer.trigger(now)
             effect = "input"
-        elif item.type == "message" and primer.items_changed():
+        elif item.type == "message" and primer.item_changed(item):
             effect = "persona"
         call.out.put(
             ItemAdded(item=item, previous_item_id=previous, x_duplex={"effect": effect}), ItemDone(item=item, previous_item_id=previous)
@@ -274,25 +280,25 @@ class Commands:
             self.hear(self._buffer.take(data, self._call.config.input_format, now), now)
 
     def _delete_item(self, message: ItemDelete, now: float) -> None:
-        self._call.conversation.find(message.item_id, "item_delete_invalid_item_id")
+        item = self._call.conversation.find(message.item_id, "item_delete_invalid_item_id").item
         if self._is_being_said(message.item_id):
             self._speaker.cut(endings.DELETED, now, HoldReason.CLIENT)
         self._call.conversation.remove(message.item_id)
-        self._primer.items_changed()
+        self._primer.item_changed(item)
         self._call.out.put(ItemDeleted(item_id=message.item_id))
 
     def _truncate(self, message: ItemTruncate, now: float) -> None:
         entry = self._call.conversation.find(message.item_id, "item_truncate_invalid_item_id")
         if entry.item.role != "assistant":
             raise EventError("item_truncate_invalid_item_id", "only messages of the assistant can be truncated", "item_id")
-        if self._is_being_said(message.item_id):
-            self._speaker.cut(endings.CANCEL, now, HoldReason.CLIENT)
         marks, asked_ms = entry.marks, message.audio_end_ms
         if marks is None:  # it was never voiced
             self._call.out.put(ItemTruncated(item_id=message.item_id, content_index=message.content_index, audio_end_ms=0))
             return
         if asked_ms > marks.sent_ms and self._call.options.truncate_overrun == "error":
             raise EventError("invalid_value", f"the item has only {marks.sent_ms} ms of audio", "audio_end_ms")
+        if self._is_being_said(message.item_id):
+            self._speaker.cut(endings.CANCEL, now, HoldReason.CLIENT)
         sealed_ms = marks.truncate(asked_ms, now)
         if sealed_ms < marks.sent_ms:
             entry.item = entry.item.model_copy(update={"status": "incomplete"})
@@ -318,7 +324,7 @@ class Commands:
             return
         marks.acknowledge(message.played_ms, message.committed_ms, now)
         if "playback" in self._call.config.duplex.events:
-            response_id = message.response_id or self._speaker.last_response_id or ""
+            response_id = message.response_id or self._speaker.response_of(item_id) or ""
             self._call.out.put(
                 PlaybackAcknowledged(
                     response_id=response_id, item_id=item_id, played_ms=marks.played_ms, committed_ms=marks.committed_ms
@@ -340,11 +346,13 @@ class Commands:
         unused = list(options.unused)
         if options.voice is not None and not self._is_same_voice(options.voice):
             unused.append("voice")
-        texts = [("instructions", options.instructions or ""), *(("input", item.text) for item in options.input)]
-        for name, text in texts:
-            if text and self._primer.stage is Stage.IDLE:
-                self._primer.add_text(text)
-            elif text and name not in unused:
+        texts = {"instructions": [options.instructions or ""], "input": [item.text for item in options.input]}
+        for name, lines in texts.items():
+            if not any(lines):
+                continue
+            if self._primer.stage is Stage.IDLE and not options.is_out_of_band:
+                self._primer.add_text([line for line in lines if line], f"response.{name}")
+            else:
                 unused.append(name)
         request = Request(
             metadata=options.metadata,
@@ -367,7 +375,6 @@ class Commands:
         return resolved == call.config.resolved_voice
 
     def _open_response(self, request: Request, now: float) -> None:
-        self._has_dialect = True  # "the earlier of: first session.update processed, first response.created sent" (2.9)
         self._speaker.create(request, now)
         if not request.is_out_of_band:
             self._primer.trigger(now)
@@ -380,9 +387,10 @@ class Commands:
             raise EventError("response_cancel_not_active", "Cancellation failed: this response is not active.", "response_id")
         self._speaker.cut(endings.CANCEL, now, HoldReason.CLIENT)
 
-    def _clear_output(self, now: float) -> None:
+    def _clear_output(self, message: OutputAudioClear, now: float) -> None:
         """Acknowledge with the id of the response that was cut, or of the last one; without any there is nothing to say."""
-        if self._speaker.track is not None:
+        track = self._speaker.track
+        if track is not None and message.response_id in (None, track.response_id):
             self._speaker.cut(endings.CANCEL, now, HoldReason.CLIENT)
         if self._speaker.last_response_id is not None:
             self._call.out.put(OutputCleared(response_id=self._speaker.last_response_id))

@@ -94,6 +94,8 @@ class Conversation:
             return entry.item
         marks.settle(now)
         text = marks.transcript()
+        if not entry.item.content and text:  # it is being said
+            return entry.item.model_copy(update={"content": (ContentPart(type="output_audio", transcript=text),)})
         return entry.item.model_copy(update={"content": tuple(_with_text(part, text) for part in entry.item.content)})
 
 

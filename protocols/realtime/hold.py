@@ -9,6 +9,8 @@ from __future__ import annotations
 import enum
 
 MIN_FRAMES = 6  # "at least 6 frames"
+PAUSE_FRAMES = 4  # of the user's silence: less is a gap between words
+TURN_FRAMES = 3  # of the user's speech: less is a click
 MAX_FRAMES = 25  # "at most 25 (2 s)"
 FOR_EVER = 2**31 - 1  # frames; until somebody lets go
 
@@ -30,7 +32,7 @@ class Hold:
         self.reason = reason
         self._client_frames = client_frames
         self._num_frames = 0
-        self._has_heard_user = False
+        self._num_active = 0
 
     @property
     def steer_frames(self) -> int:
@@ -43,14 +45,15 @@ class Hold:
             case _:
                 return FOR_EVER
 
-    def step(self, is_user_active: bool) -> bool:
-        """Count one frame; return whether the hold is over."""
+    def step(self, inactive_frames: int) -> bool:
+        """Count one frame, `inactive_frames` after the user's last active one; return whether the hold is over."""
         self._num_frames += 1
-        self._has_heard_user |= is_user_active
-        has_had_turn = self._has_heard_user and not is_user_active
+        self._num_active += inactive_frames == 0
+        is_silent = inactive_frames >= PAUSE_FRAMES
+        has_had_turn = self._num_active >= TURN_FRAMES and is_silent
         match self.reason:
             case HoldReason.BARGE_IN:
-                return self._num_frames >= MIN_FRAMES and (not is_user_active or self._num_frames >= MAX_FRAMES)
+                return self._num_frames >= MIN_FRAMES and (is_silent or self._num_frames >= MAX_FRAMES)
             case HoldReason.CLIENT:
                 return self._num_frames >= MIN_FRAMES and (has_had_turn or self._num_frames >= self.steer_frames)
             case HoldReason.LIMIT:

@@ -17,7 +17,7 @@ from protocols.realtime.call import Call
 from protocols.realtime.fault import EventError
 from protocols.realtime.formats import AudioFormat
 from protocols.realtime.meter import Count
-from protocols.realtime.timeline import ReplayGuard, Timeline
+from protocols.realtime.timeline import ReplayGuard
 from protocols.realtime.wire import InputAudioAppend
 
 MAX_APPEND_BYTES = 15 * 1024 * 1024  # decoded, "> 15 MiB in one append" (1.7)
@@ -33,7 +33,7 @@ class InputBuffer:
     """
 
     def __init__(self, call: Call) -> None:
-        self.timeline = Timeline(call.rate)
+        self.timeline = call.timeline
         self._call = call
         self._guard = ReplayGuard()
         self._format = call.config.input_format
@@ -49,21 +49,20 @@ class InputBuffer:
         return self.take(_decode(message.audio, "audio"), fmt, now)
 
     def decode(self, texts: Sequence[str], path: str) -> list[bytes]:
-        """Read the audio parts of items, which stand at `path`; nothing is written yet.
+        """Read the audio parts of items, which stand at `path`, and see that there is room for them; nothing is written yet.
 
         Raises:
-            EventError: unreadable, or too large.
+            EventError: unreadable, too large, or too much waits already.
         """
-        return [_decode(text, path) for text in texts]
+        parts = [_decode(text, path) for text in texts]
+        self.check_room(parts, self._call.config.input_format, path)
+        return parts
 
     def take(self, data: bytes, fmt: AudioFormat, now: float) -> Pcm | None:
         """As `append`, of bytes in the given format."""
         if not data:
             return None
-        ms = len(data) * 1000 / _bytes_per_s(fmt)
-        if self.timeline.queued_ms + ms > self._call.options.input_max_ms:
-            seconds = self._call.options.input_max_ms / 1000
-            raise EventError("input_audio_buffer_overflow", f"more than {seconds:g} s of audio would wait to be heard", "audio")
+        self.check_room([data], fmt, "audio")
         tail = np.empty(0, np.float32)
         if fmt != self._format:  # "the resampler is flushed and a carried odd byte dropped" (2.5)
             tail = self._converter.flush()
@@ -78,11 +77,21 @@ class InputBuffer:
         self.timeline.write(pcm.size)
         return pcm if pcm.size else None
 
+    def check_room(self, parts: Sequence[bytes], fmt: AudioFormat, path: str) -> None:
+        """See that audio which stands at `path` may be written.
+
+        Raises:
+            EventError: too much would wait.
+        """
+        ms = sum(map(len, parts)) * 1000 / _bytes_per_s(fmt)
+        if parts and self.timeline.queued_ms + ms > self._call.options.input_max_ms:
+            seconds = self._call.options.input_max_ms / 1000
+            raise EventError("input_audio_buffer_overflow", f"more than {seconds:g} s of audio would wait to be heard", path)
+
     def hear(self, heard: Heard) -> None:
         """The model heard a frame."""
         self.timeline.hear(heard.frame_idx, heard.real_samples, heard.skipped_samples)
         call, num_padded = self._call, heard.pcm.size - heard.real_samples
-        call.input_ms = self.timeline.consumed * 1000 // call.rate
         call.heard_frames += bool(heard.real_samples)
         if num_padded:
             call.meter.count(Count.INPUT_MS, "padded", num_padded * 1000 // call.rate)

@@ -20,6 +20,7 @@ from protocols.realtime.ext import OverlapDecision
 from protocols.realtime.hold import HoldReason
 from protocols.realtime.input import InputBuffer
 from protocols.realtime.meter import Timer
+from protocols.realtime.response import Phase, ResponseTrack
 from protocols.realtime.server_events import ContentPart, InputCommitted, Item, ItemAdded, ItemDone, SpeechStarted, SpeechStopped
 from protocols.realtime.settings import TurnDetection
 from protocols.realtime.speaking import Speaker
@@ -48,6 +49,7 @@ class _Step(NamedTuple):
     frame_idx: int
     has_user_audio: bool
     model: ModelView
+    track: ResponseTrack | None  # of that moment
     heard_s: float
 
 
@@ -76,7 +78,9 @@ class Listener:
 
     def hear(self, heard: Heard, model: ModelView, now: float) -> None:
         """Remember a step and hand its input to the detector; the model's side of the step is settled by now."""
-        self._steps.append(_Step(heard.frame_idx, heard.real_samples > 0, model, now))
+        if heard.is_replay:
+            return  # it was judged when it was heard first
+        self._steps.append(_Step(heard.frame_idx, heard.real_samples > 0, model, self._speaker.track, now))
         self._detector.feed(heard.frame_idx, heard.pcm)
         self.judge(now)
 
@@ -104,11 +108,11 @@ class Listener:
         Raises:
             EventError: nothing was.
         """
-        if self._tracker.is_announced and self._buffer.timeline.can_commit:
-            self._stop(self._tracker.close())
-            return
         self._buffer.commit()
-        self._tracker.close()
+        stopped = self._tracker.close()
+        if stopped is not None:
+            self._stop(stopped)
+            return
         self._add_item(self._item_id or ids.new("item"))
 
     def clear(self, now: float) -> None:
@@ -142,7 +146,7 @@ class Listener:
             item_id=self._item_id,
             x_duplex={"overlap_ms": overlap_ms, "cause": event.cause.value},
         )
-        match event.effect:
+        match self._effect(event, step):
             case Effect.BARGE_IN:
                 onset_s = step.heard_s - (step.frame_idx - event.onset_frame) * call.frame_ms / 1000
                 call.meter.observe(Timer.BARGE_IN, now - onset_s)
@@ -158,6 +162,16 @@ class Listener:
                 call.out.put(message)
         if event.cause is not Cause.USER_TURN and "overlap" in call.config.duplex.events:
             call.out.put(OverlapDecision(decision="barge_in", overlap_ms=overlap_ms))
+
+    def _effect(self, event: Started, step: _Step) -> Effect:
+        """What happens to the response: nothing, where the detector's word comes so late that it is another one or has begun meanwhile."""
+        track, was_pending = self._speaker.track, step.model.is_pending
+        if track is not step.track or (track is not None and (track.phase is Phase.PENDING) != was_pending):
+            return Effect.NONE
+        onset = self._buffer.timeline.place(event.onset_frame)
+        if event.effect is Effect.DROP_PENDING and onset < self._speaker.asked_at:
+            return Effect.NONE  # the answer to these very words was asked for
+        return event.effect
 
     def _let_answer(self) -> None:
         """The model begins to speak: the turn of a user who has fallen silent is over first, and so is their item before the model's."""

@@ -31,11 +31,13 @@ class Outgoing:
 
     Attributes:
         dialect: in which names messages are worded; settled before the first response.
+        is_settled: the dialect does not change any more.
         epoch: rises whenever output that exists becomes invalid; starts at 0.
     """
 
     def __init__(self, dialect: Dialect, meter: Meter) -> None:
         self.dialect = dialect
+        self.is_settled = False
         self.epoch = 0
         self._meter = meter
         self._waiting: deque[_Waiting] = deque()

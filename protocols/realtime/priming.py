@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protocols.events import MAX_REPLAY_FRAMES, AudioIn, ClearInput, Clock, Open, Ready, Reprime, RunClock, SamplingOptions
+from protocols.events import MAX_REPLAY_FRAMES, AudioIn, ClearInput, Clock, Open, Ready, Reprime, RunClock
 from protocols.realtime.call import Call
+from protocols.realtime.fault import EventError
 from protocols.realtime.meter import Timer
 from protocols.realtime.server_events import Item
-from protocols.realtime.settings import SessionConfig
 from protocols.realtime.speaking import Speaker
 
 ARM_MS = 80  # "(a) >= 80 ms of audio written"
@@ -26,6 +27,8 @@ DEBOUNCE_S = 0.15  # "150 ms have passed since the last session.update"
 DEBOUNCE_LIMIT_S = 0.4  # "at the latest 400 ms after the trigger"
 DEBOUNCE_PERSONA_S = 0.05  # "... with non-empty instructions has already been seen and a further 50 ms passed"
 DEFER_FRAMES = 5  # "the user is inactive for 400 ms" (4.10)
+MAX_TURNS = 64  # of the conversation that are looked at when another prompt is made
+MAX_TOKEN_CHARS = 32  # no tokeniser gets further with speech that can be read: longer text is not even counted
 PARK_FRAMES = 25  # "model output silent for 2 s"
 NO_EPOCH = -1  # no output is current until the next Ready
 
@@ -62,6 +65,8 @@ class Primer:
         self._has_persona = False
         self._num_changes = 0  # of items and requests that belong to the prompt
         self._primed: object = None  # the key of what the session was told
+        self._persona_text: str | None = None  # likewise
+        self._system_ids: list[str] = []  # items of the system that belong to the prompt
         self._audio_s = 0.0  # last append
         self._idle_frames = 0
 
@@ -103,17 +108,32 @@ class Primer:
             self._idle_frames = 0
             self._call.events.append(RunClock(is_running=True))
 
-    def add_text(self, line: str) -> None:
-        """Text of a request belongs to the prompt as long as there is none."""
-        self._extra.append(line)
+    def add_text(self, lines: Sequence[str], path: str) -> None:
+        """Text of a request, which stands at `path`, belongs to the prompt as long as there is none.
+
+        Raises:
+            EventError: it is too long; nothing was added.
+        """
+        self._check_head([*self._extra, *lines], path)
+        self._extra.extend(lines)
         self._num_changes += 1
 
-    def items_changed(self) -> bool:
-        """The list of items has changed; return whether that still reaches the prompt."""
-        if self._speaker.has_begun:
+    def check_item(self, item: Item) -> None:
+        """See that an item fits into the prompt, where it belongs there.
+
+        Raises:
+            EventError: it does not; the oldest turns can be left out, but nothing of the system's.
+        """
+        if item.role == "system" and self._takes_items:
+            self._check_head([*self._extra, _text(item)], "item.content")
+
+    def item_changed(self, item: Item) -> bool:
+        """An item came or went; return whether that still reaches the prompt: "Before the model is armed" (2.8.1)."""
+        if not self._takes_items or not _text(item):
             return False
+        if item.role == "system" and item.id not in self._system_ids:
+            self._system_ids.append(item.id)
         self._num_changes += 1
-        self.prompt_changed()
         return True
 
     def updated(self, now: float) -> None:
@@ -153,14 +173,19 @@ class Primer:
             self._reprime(0 if self._speaker.has_begun else MAX_REPLAY_FRAMES)
             self.is_deferred = was_deferred
             return False
-        self._call.prompt_tokens = self._count_tokens()
+        default = self._call.catalogue.default_persona
+        self._call.prompt_tokens = max(0, self._count(default if self._persona_text is None else self._persona_text))
         self._speaker.start()
         return was_deferred
 
     def step(self, inactive_frames: int, now: float) -> None:
         """A frame has passed: see whether a change can be made now, or whether the clock may rest."""
+        if self.stage is Stage.PARKED and self._speaker.track is not None:
+            self.wake()  # the frame that was under way when the clock was stopped began a response
         if self.stage is not Stage.LIVE:
             return
+        if self._call.timeline.queued_ms >= self._call.frame_ms:
+            self._audio_s = now  # an upload is being heard
         self._idle_frames = 0 if self._speaker.track is not None else self._idle_frames + 1
         if self._speaker.track is not None:
             return
@@ -187,8 +212,11 @@ class Primer:
         if now < self.due_s:
             return
         self.stage, self._primed = Stage.PRIMING, self._key
-        voice, persona, sampling = self._prompt()
-        self._call.events.append(Open(voice_prompt=voice, persona=persona, sampling=sampling, clock=Clock.REALTIME))
+        persona = self._persona_text = self._persona()
+        config = self._call.config
+        self._call.events.append(
+            Open(voice_prompt=config.resolved_voice, persona=persona, sampling=config.sampling, clock=Clock.REALTIME)
+        )
         self._call.events.extend(AudioIn(pcm=pcm) for pcm in self._early)
         self._forget_early()
 
@@ -199,60 +227,84 @@ class Primer:
         self._early_samples = 0
 
     def _reprime(self, replay_frames: int) -> None:
+        was_parked = self.stage is Stage.PARKED
         self.stage, self._primed = Stage.PRIMING, self._key
-        voice, persona, sampling = self._prompt()
-        self._call.new_epoch(Reprime(voice_prompt=voice, persona=persona, sampling=sampling, replay_frames=replay_frames))
+        persona = self._persona_text = self._persona()
+        config = self._call.config
+        self._call.new_epoch(
+            Reprime(voice_prompt=config.resolved_voice, persona=persona, sampling=config.sampling, replay_frames=replay_frames)
+        )
         self._call.session_epoch = NO_EPOCH
+        if was_parked:
+            self._call.events.append(RunClock(is_running=True))
+
+    @property
+    def _takes_items(self) -> bool:
+        """Whether text of the client still belongs to the prompt."""
+        return self.stage in (Stage.IDLE, Stage.PRIMING) and not self._speaker.has_begun
 
     @property
     def _key(self) -> object:
         """What decides whether the prompt is another one; turns that were spoken since do not."""
         config = self._call.config
-        return config.resolved_voice, config.instructions, config.sampling, self._num_changes
+        return config.resolved_voice, config.instructions, self._num_changes
 
-    def _prompt(self) -> tuple[str | None, str | None, SamplingOptions]:
-        config = self._call.config
-        return config.resolved_voice, self._persona(config), config.sampling
+    def _persona(self) -> str | None:
+        """Instructions and what the system said, then earlier turns, as many of the last as fit; None is the server's default."""
+        instructions = self._call.config.instructions
+        head = self._head(self._extra)
+        turns = self._turns() if not self._speaker.has_begun or self._call.options.carry_history else []
+        if not turns and not self._extra and not self._system_texts():
+            return instructions
+        left = self._room(head)
+        kept: list[str] = []
+        for line in reversed(turns):
+            left -= self._count(line) + 1
+            if left < 0:
+                break
+            kept.insert(0, line)
+        self.has_trimmed_history = len(kept) < len(turns)
+        return "\n".join([*head, *kept])
 
-    def _persona(self, config: SessionConfig) -> str | None:
-        """Instructions and system items, then earlier turns, the oldest left out until everything fits; None is the server's default."""
-        call = self._call
-        before_begin = not self._speaker.has_begun
-        system = [_text(entry.item) for entry in call.conversation.entries() if entry.item.role == "system"] if before_begin else []
-        turns = self._turns() if before_begin or call.options.carry_history else []
-        extra = self._extra if before_begin else []
-        if not (system or turns or extra):
-            return config.instructions
-        base = call.catalogue.default_persona if config.instructions is None else config.instructions
-        head = [line for line in (base, *system, *extra) if line]
-        num_turns = len(turns)
-        while turns and not self._fits(config, "\n".join([*head, *turns])):
-            turns = turns[1:]
-        self.has_trimmed_history = len(turns) < num_turns
-        return "\n".join([*head, *turns])
+    def _head(self, extra: Sequence[str]) -> list[str]:
+        instructions = self._call.config.instructions
+        base = self._call.catalogue.default_persona if instructions is None else instructions
+        return [line for line in (base, *self._system_texts(), *extra) if line]
+
+    def _system_texts(self) -> list[str]:
+        return [_text(entry.item) for entry in self._call.conversation.entries() if entry.item.id in self._system_ids]
 
     def _turns(self) -> list[str]:
         lines = []
-        for entry in self._call.conversation.entries():
+        for entry in self._call.conversation.entries()[-MAX_TURNS:]:
             item = entry.item
             text = entry.marks.transcript() if entry.marks is not None else _text(item)
             if text and item.role in ("user", "assistant") and item.status != "in_progress":
                 lines.append(f"{'User' if item.role == 'user' else 'You said'}: {text}")
         return lines
 
-    def _fits(self, config: SessionConfig, persona: str) -> bool:
-        catalogue = self._call.catalogue
-        try:
-            num_rows = catalogue.prompt_rows(config.resolved_voice, persona)
-        except ValueError:
-            return False
-        num_tokens = num_rows - catalogue.prompt_rows(config.resolved_voice, "")
-        return num_tokens <= self._call.options.max_persona_tokens and num_rows <= catalogue.max_prompt_rows
+    def _check_head(self, extra: Sequence[str], path: str) -> None:
+        """Raise EventError where instructions, system items and these texts are more than a prompt may hold."""
+        if self._room(self._head(extra)) < 0:
+            limit = self._call.options.max_persona_tokens
+            raise EventError("string_above_max_length", f"instructions and system text may have {limit} tokens in all", path)
 
-    def _count_tokens(self) -> int:
-        voice, persona, _ = self._prompt()
-        rows = self._call.catalogue.prompt_rows
-        return max(0, rows(voice, self._call.catalogue.default_persona if persona is None else persona) - rows(voice, ""))
+    def _room(self, head: Sequence[str]) -> int:
+        """Tokens that a prompt which begins so has left."""
+        call, text = self._call, "\n".join(head)
+        num_base = call.catalogue.prompt_rows(call.config.resolved_voice, "")
+        return min(call.options.max_persona_tokens, call.catalogue.max_prompt_rows - num_base) - self._count(text)
+
+    def _count(self, text: str) -> int:
+        """Tokens of a text; more than any prompt may have where it is not worth counting."""
+        call, voice = self._call, self._call.config.resolved_voice
+        too_many = call.catalogue.max_prompt_rows + call.options.max_persona_tokens
+        if len(text) > MAX_TOKEN_CHARS * call.options.max_persona_tokens:
+            return too_many
+        try:
+            return call.catalogue.prompt_rows(voice, text) - call.catalogue.prompt_rows(voice, "")
+        except ValueError:
+            return too_many
 
 
 def _text(item: Item) -> str:

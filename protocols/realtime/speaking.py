@@ -8,6 +8,7 @@ one at a time.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from protocols.events import Cancel, Steer
@@ -31,6 +32,7 @@ NUDGE_AFTER_MS = 320  # "after 320 ms without onset, lower the pad logits ... bi
 NUDGE_EVERY_MS = 400
 NUDGE_BIAS = -4.0
 MAX_NUDGE_BIAS = -64.0  # e**-64: padding has lost by then, whatever the logits are
+MAX_REMEMBERED = 64  # responses whose items are known by their response's id
 ROTATION_GRACE_MS = 30_000  # "at most 30 s more" for a quiet frame
 
 
@@ -52,6 +54,7 @@ class Speaker:
 
     Attributes:
         track: the response that is pending or open; None between responses.
+        asked_at: place on the input timeline where the last response was asked for, in samples.
         hold: why the model is kept silent; None while it may speak.
         last_response_id: of the response that was created last; None before the first.
         has_begun: whether the assistant has ever spoken to this client.
@@ -67,13 +70,15 @@ class Speaker:
         self.has_begun = False
         self.view = ModelView()
         self._call = call
-        self._last_item_id: str | None = None
+        self._items: dict[str, str] = {}  # item by response, of the last responses
         self._segmenter = Segmenter(self._segmentation())
         self._delivery = Delivery(call)
+        self._has_started = False
         self._frame_idx = 0
         self._inactive_frames = 0
         self._opened_frame = -1
-        self._asked_s = 0.0  # when the pending response was created
+        self.asked_at = 0  # place on the input timeline where the last response was asked for
+        self._asked_s = math.inf  # when the model had heard up to there; the pending response is awaited from then on
         self._asked_frames = 0
         self._bias = 0.0
         self._has_heard_user = False  # since the last response began
@@ -90,6 +95,7 @@ class Speaker:
 
     def start(self) -> None:
         """The model is about to run, or to run again after a priming."""
+        self._has_started = True
         self._segmenter.reset()
         if self.track is None and self.hold is None:
             self._rest()
@@ -98,7 +104,7 @@ class Speaker:
     def due_s(self) -> float:
         """When a response that was asked for has waited long enough; inf without one."""
         if self.track is None or self.track.phase is not Phase.PENDING:
-            return float("inf")
+            return math.inf
         return self._asked_s + self._call.options.response_start_timeout_ms / 1000
 
     def expire(self, now: float) -> None:
@@ -114,7 +120,7 @@ class Speaker:
         self._inactive_frames = inactive_frames
         self._has_heard_user |= inactive_frames == 0
         if self.hold is not None:
-            if self.hold.step(inactive_frames == 0):
+            if self.hold.step(inactive_frames):
                 self._rest()
             self.view = self._view(quiet_frames=0)
             return
@@ -127,10 +133,12 @@ class Speaker:
         if speech is Speech.ONSET and not self._is_open:  # an endless response goes on over its pauses
             self._begin(frame_idx, now)
             for earlier in self._segmenter.preroll:
-                self._emit(earlier, now)
-        self._nudge()
+                if not self._is_full:
+                    self._emit(earlier, now)
+        self._wait_for_speech(now)
         if self._is_open:
-            self._emit(frame, now)
+            if not self._is_full:
+                self._emit(frame, now)
             self._see_whether_it_ends(speech, now)
         self.view = self._view(quiet_frames=self._segmenter.quiet_frames)
 
@@ -147,7 +155,9 @@ class Speaker:
         if request.is_out_of_band:
             self._finish(endings.OUT_OF_BAND, now)
             return
-        self._asked_s, self._asked_frames = now, 0
+        timeline = self._call.timeline
+        self._asked_frames, self.asked_at = 0, timeline.written
+        self._asked_s = now if self._has_started and timeline.has_heard(self.asked_at) else math.inf
         if self.hold is not None:
             self._let_go()
 
@@ -162,8 +172,12 @@ class Speaker:
             raise EventError("conversation_already_has_active_response", message)
 
     def item_of(self, response_id: str) -> str | None:
-        """The item of the response that was created last; None for any other."""
-        return self._last_item_id if response_id == self.last_response_id else None
+        """The item of one of the last responses."""
+        return self._items.get(response_id)
+
+    def response_of(self, item_id: str) -> str | None:
+        """The response of an item of one of the last responses."""
+        return next((response_id for response_id, known in self._items.items() if known == item_id), None)
 
     def cut(self, ending: Ending, now: float, hold: HoldReason | None = None, *, first: ServerMessage | None = None) -> None:
         """Cancel the response that there is, take back what waits of it, and keep the model silent for `hold`.
@@ -224,7 +238,11 @@ class Speaker:
             ignored=request.ignored,
         )
         self.track = ResponseTrack(settings, out.epoch, Watermarks(has_acks=config.duplex.playback == "ack"))
-        self.last_response_id, self._last_item_id = self.track.response_id, self.track.item_id
+        self.last_response_id = self.track.response_id
+        self._items[self.track.response_id] = self.track.item_id
+        while len(self._items) > MAX_REMEMBERED:
+            self._items.pop(next(iter(self._items)))
+        out.is_settled = True  # "the earlier of: first session.update processed, first response.created sent" (2.9)
         out.put(self.track.created())
         if out.dialect is Dialect.BETA and self._call.options.send_rate_limits:
             out.put(NO_LIMITS)  # "beta: sent between 1 and 2" (3.2)
@@ -254,8 +272,7 @@ class Speaker:
 
     def _see_whether_it_ends(self, speech: Speech, now: float) -> None:
         assert self.track is not None
-        limit = self.track.settings.max_tokens
-        if limit is not None and self._delivery.num_tokens >= limit:
+        if self._is_full:
             self.hold = Hold(HoldReason.LIMIT)
             self._finish(endings.LIMIT, now)
             self._call.new_epoch(Cancel(steer_frames=FOR_EVER))
@@ -302,10 +319,14 @@ class Speaker:
         self._segmenter.reset()
         self._call.events.append(Steer(frames=0, pad_bias=self._bias))
 
-    def _nudge(self) -> None:
-        """Make the model the more eager the longer an answer that was asked for does not come."""
+    def _wait_for_speech(self, now: float) -> None:
+        """Make the model the more eager the longer an answer does not come, once it has heard what was written before the request."""
         if self.track is None or self.track.phase is not Phase.PENDING:
             return
+        if self._asked_s == math.inf:
+            if not self._call.timeline.has_heard(self.asked_at):
+                return
+            self._asked_s = now
         self._asked_frames += 1
         late_ms = self._asked_frames * self._call.frame_ms - NUDGE_AFTER_MS
         if self._call.options.nudge and late_ms >= 0:
@@ -321,6 +342,12 @@ class Speaker:
     @property
     def _is_open(self) -> bool:
         return self.track is not None and self.track.phase is Phase.OPEN
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether the open response has as many tokens as it may have."""
+        limit = None if self.track is None else self.track.settings.max_tokens
+        return limit is not None and self._delivery.num_tokens >= limit
 
     @property
     def _is_gated(self) -> bool:

@@ -39,6 +39,10 @@ class Timeline:
         """Whether anything was written since the last commit or clear."""
         return self.written > self._committed
 
+    def has_heard(self, place: int) -> bool:
+        """Whether the model has heard up to a place, but for what does not fill a frame."""
+        return self.consumed + self._rate // 12 >= place
+
     def write(self, num_samples: int) -> None:
         """The client wrote so much."""
         self.written += num_samples
@@ -65,21 +69,22 @@ class Timeline:
         self._floor = max(self._floor, self.written)
         return num_cleared
 
-    def start_ms(self, onset_frame: int, prefix_ms: int) -> int:
-        """Where speech that began in a frame starts, `prefix_ms` earlier, but never inside the segment before."""
-        return max(self._place(onset_frame) * 1000 // self._rate - prefix_ms, self._floor * 1000 // self._rate)
-
-    def end_ms(self, end_frame: int) -> int:
-        """Where speech that ended before a frame ends; the next segment starts there at the earliest."""
-        place = self._place(end_frame)
-        self._floor = max(self._floor, place)
-        return self._floor * 1000 // self._rate
-
-    def _place(self, frame_idx: int) -> int:
+    def place(self, frame_idx: int) -> int:
+        """Where a frame that the model has heard begins, in samples; of one that is not remembered, about there."""
         for known_idx, place in reversed(self._places):
             if known_idx <= frame_idx:
                 return place if known_idx == frame_idx else self.consumed
         return self._places[0][1] if self._places else self.consumed
+
+    def start_ms(self, onset_frame: int, prefix_ms: int) -> int:
+        """Where speech that began in a frame starts, `prefix_ms` earlier, but never inside the segment before."""
+        return max(self.place(onset_frame) * 1000 // self._rate - prefix_ms, self._floor * 1000 // self._rate)
+
+    def end_ms(self, end_frame: int) -> int:
+        """Where speech that ended before a frame ends; the next segment starts there at the earliest."""
+        place = self.place(end_frame)
+        self._floor = max(self._floor, place)
+        return self._floor * 1000 // self._rate
 
 
 class ReplayGuard:

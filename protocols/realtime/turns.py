@@ -118,6 +118,7 @@ class TurnTracker:
         self.policy = policy
         self.is_active = False
         self.inactive_frames = 0
+        self._run_frames = 0  # active frames in a row
         self._stretch: _Stretch | None = None
 
     @property
@@ -129,6 +130,7 @@ class TurnTracker:
         """Take one frame of the user beside the model's frame of the same step; return what to announce, in order."""
         self.is_active = is_active
         self.inactive_frames = 0 if is_active else self.inactive_frames + 1
+        self._run_frames = self._run_frames + 1 if is_active else 0
         events: list[TurnEvent] = []
         stretch = self._stretch
         if stretch is not None and not is_active and (over := self._end_of(stretch, model)) is not None:
@@ -181,7 +183,7 @@ class TurnTracker:
                 return self._native(stretch, model)
 
     def _classic(self, stretch: _Stretch, model: ModelView) -> Started | None:
-        if stretch.active_frames < CLASSIC_FRAMES:
+        if self._run_frames < CLASSIC_FRAMES:  # in a row: two clicks are no speech
             return None
         return self._started(stretch, Cause.OVERLAP if model.is_open else Cause.USER_TURN, self._interruption(model))
 

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import os
 import shutil
+import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -20,6 +21,7 @@ import pytest
 
 from tests.clients.driver import Driver, Report, driving
 from tests.clients.hall import Hall
+from tests.clients.tls import tls_server
 
 HERE = Path(__file__).parent
 HOME = HERE.parents[1] / ".venv-clients"
@@ -79,6 +81,10 @@ class Client:
         """Start it."""
         async with driving(self.command(), self.url(hall), key, options, *self.flags, folder=folder) as driver:
             yield driver
+
+    def tls(self, folder: Path) -> ssl.SSLContext | None:
+        """What the proxy must speak for this client."""
+        return tls_server(folder) if self.needs_tls else None
 
     @staticmethod
     def is_report(kind: str) -> Callable[[Report], bool]:

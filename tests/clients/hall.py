@@ -43,23 +43,27 @@ class Hall:
         """Wait until no slot is in use."""
         await until(lambda: self.server.is_empty, timeout_s=10)
 
-    def check(self, *, expected_errors: Iterable[str] = (), folder: Path | None = None) -> None:
+    def check(self, *, expected_errors: Iterable[str] = ()) -> None:
         """Assert that every event was one that strict clients accept, and in its place (T30, T31)."""
-        for idx, capture in enumerate(self.relay.captures):
-            if folder is not None:
-                capture.save(folder / f"capture-{idx}.jsonl")
+        for capture in self.relay.captures:
             found = [*validate.complaints(capture.records), *brackets.complaints(capture.records, expected_errors=expected_errors)]
             assert found == [], [text[:300] for text in found[:10]]
 
 
 @contextlib.asynccontextmanager
-async def hall(*lines: Line, num_slots: int = 2, tls: ssl.SSLContext | None = None, **settings: Any) -> AsyncIterator[Hall]:
-    """A gateway whose model plays `lines`; with `tls` the proxy speaks https and wss."""
+async def hall(
+    *lines: Line, num_slots: int = 2, tls: ssl.SSLContext | None = None, folder: Path | None = None, **settings: Any
+) -> AsyncIterator[Hall]:
+    """A gateway whose model plays `lines`; with `tls` the proxy speaks https and wss; the captures are left in `folder`."""
     engine = ScriptedEngine(num_slots, lines)
     server = Gateway(engine, vad="energy", **settings)
     try:
         await server.ready()
         async with proxy(f"http://127.0.0.1:{server.port}", tls=tls) as relay:
-            yield Hall(server, engine, relay, is_secure=tls is not None)
+            try:
+                yield Hall(server, engine, relay, is_secure=tls is not None)
+            finally:
+                for idx, capture in enumerate(relay.captures if folder is not None else []):
+                    capture.save(folder / f"capture-{idx}.jsonl")
     finally:
         await server.close()

@@ -24,6 +24,7 @@ FRAME = 1920
 VOICES = tuple(f"{family}{number}" for family in ("NATF", "NATM") for number in range(4))
 ACTIVE_RMS = 0.01  # -40 dBFS: the user speaks
 SPOKEN_FRAMES = 5  # less speech than this is a backchannel, which nobody answers
+PAUSE_FRAMES = 5  # less silence than this is a stutter of a client's clock on a busy machine, padded by the gateway
 REPLY_FRAMES = 9  # of the user's silence before a reply: longer than the 600 ms after which the gateway calls the user's turn over
 LEVEL = 0.27
 
@@ -130,7 +131,9 @@ class ScriptedEngine(FakeEngine):
             part.active_frames, part.quiet_frames = part.active_frames + 1, 0
             part.is_asked |= part.active_frames >= SPOKEN_FRAMES
         else:
-            part.active_frames, part.quiet_frames = 0, part.quiet_frames + 1
+            part.quiet_frames += 1
+            if part.quiet_frames >= PAUSE_FRAMES:
+                part.active_frames = 0
 
     def _speak(self, part: Part, pad_bias: float) -> tuple[Frame, int]:
         if part.steered[-1]:

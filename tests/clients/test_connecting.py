@@ -12,7 +12,6 @@ from tests.clients.clients import A, B, C, Client, J, L, N, P, each
 from tests.clients.driver import Driver
 from tests.clients.hall import FREE_S, hall
 from tests.clients.raw import raw
-from tests.clients.tls import tls_server
 from tests.integration.rig import until
 
 REFUSED = ("refused", "error", "failed", "closed")  # one of these reports tells that there is no call
@@ -26,7 +25,7 @@ async def refusal(client: Client, driver: Driver) -> str:
 
 @each(P, B, N, A, J, C, L)
 async def test_the_session_is_told_first_and_the_slot_is_free_after_the_client_has_left(client: Client, tmp_path: Path) -> None:
-    async with hall(num_slots=1, tls=tls_server(tmp_path) if client.needs_tls else None) as place:
+    async with hall(num_slots=1, tls=client.tls(tmp_path)) as place:
         async with client.run(place, tmp_path) as driver:
             await driver.seen("connected", timeout_s=60)
             await until(lambda: bool(place.relay.captures and place.capture.server()), timeout_s=20)
@@ -41,7 +40,7 @@ async def test_the_session_is_told_first_and_the_slot_is_free_after_the_client_h
 
 @each(P, N, A, J, C, L)
 async def test_a_wrong_key_is_refused_before_the_upgrade(client: Client, tmp_path: Path) -> None:
-    tls = tls_server(tmp_path) if client.needs_tls else None
+    tls = client.tls(tmp_path)
     async with hall(num_slots=1, tls=tls, api_keys=("right",)) as place, client.run(place, tmp_path, key="wrong") as driver:
         told = await refusal(client, driver)
         assert {handshake.status for handshake in place.relay.handshakes} == {401}
@@ -68,7 +67,7 @@ async def test_refusals_have_a_json_body_and_take_no_slot() -> None:
 
 @each(P, N, A, J, C)
 async def test_a_client_that_finds_the_house_full_is_told_so_and_gets_in_when_a_slot_is_free(client: Client, tmp_path: Path) -> None:
-    async with hall(num_slots=1, tls=tls_server(tmp_path) if client.needs_tls else None, overflow="http") as place:
+    async with hall(num_slots=1, tls=client.tls(tmp_path), overflow="http") as place:
         async with raw(f"http://127.0.0.1:{place.server.port}/v1/realtime") as holder:
             await holder.seen("session.created")
             async with client.run(place, tmp_path) as driver:
@@ -95,7 +94,7 @@ async def test_livekit_gives_up_after_four_handshakes_where_the_url_asks_for_a_r
 @each(P, A)
 async def test_the_end_of_the_longest_session_is_announced(client: Client, tmp_path: Path) -> None:
     options = RealtimeOptions(max_session_s=2)
-    async with hall(num_slots=1, realtime=options) as place, client.run(place, tmp_path) as driver:
+    async with hall(num_slots=1, realtime=options, folder=tmp_path) as place, client.run(place, tmp_path) as driver:
         await driver.seen(lambda report: "session_expired" in str(report), timeout_s=60)
         async with asyncio.timeout(20):
             await place.capture.ended.wait()

@@ -28,7 +28,7 @@ def warnings(driver: Driver) -> list[str]:
 
 async def test_livekit_replies_and_updates_without_a_timeout(tmp_path: Path) -> None:
     greetings = [Line(440 + 110 * idx, 12, (f" Reply {idx}.",), cue="nudge") for idx in range(3)]
-    async with hall(*greetings) as place, L.run(place, tmp_path) as driver:
+    async with hall(*greetings, folder=tmp_path) as place, L.run(place, tmp_path) as driver:
         await driver.seen("connected", timeout_s=60)
         for idx in range(1, 4):
             await driver.do("reply", instructions="Say hello.")
@@ -40,7 +40,7 @@ async def test_livekit_replies_and_updates_without_a_timeout(tmp_path: Path) -> 
                 await driver.seen("updated", 2, timeout_s=4.5)  # it gives up after 5 s
         await driver.do("history")
         items = (await driver.seen("history"))["items"]
-    place.check(expected_errors=CANCEL_ERROR, folder=tmp_path)
+    place.check(expected_errors=CANCEL_ERROR)
     assert warnings(driver) == []
     assert driver.all("error") == []
     said = [item["text_content"] for item in items if item["role"] == "assistant"]
@@ -52,13 +52,13 @@ async def test_livekit_replies_and_updates_without_a_timeout(tmp_path: Path) -> 
 
 
 async def test_livekit_knows_the_order_of_the_conversation(tmp_path: Path) -> None:
-    async with hall(Line(440, 12, (" One.",)), Line(550, 12, (" Two.",))) as place, L.run(place, tmp_path) as driver:
+    async with hall(Line(440, 12, (" One.",)), Line(550, 12, (" Two.",)), folder=tmp_path) as place, L.run(place, tmp_path) as driver:
         await driver.seen("connected", timeout_s=60)
         for idx in (1, 2):
             await driver.say(USER)
             await driver.seen(L.is_report(L.ended), idx)
         await asyncio.sleep(0.2)
-    place.check(folder=tmp_path, expected_errors=CANCEL_ERROR)
+    place.check(expected_errors=CANCEL_ERROR)
     assert warnings(driver) == []  # an item with a wrong predecessor would be one
     roles = [event["item"]["role"] for event in place.capture.server("conversation.item.added")]
     assert roles == ["user", "assistant", "user", "assistant"]
@@ -66,7 +66,7 @@ async def test_livekit_knows_the_order_of_the_conversation(tmp_path: Path) -> No
 
 async def test_livekit_interrupts_and_asks_again_at_once(tmp_path: Path) -> None:
     lines = [Line(440 + 20 * idx, 100, (f" Reply {idx}.",), cue="nudge") for idx in range(4)]
-    async with hall(*lines) as place, L.run(place, tmp_path) as driver:
+    async with hall(*lines, folder=tmp_path) as place, L.run(place, tmp_path) as driver:
         await driver.seen("connected", timeout_s=60)
         await driver.do("reply")
         for idx in range(1, 4):
@@ -75,13 +75,13 @@ async def test_livekit_interrupts_and_asks_again_at_once(tmp_path: Path) -> None
             await driver.do("interrupt")
             await driver.do("reply")
         await until(lambda: len(place.capture.server("response.done")) >= 3, timeout_s=20)
-    place.check(expected_errors=CANCEL_ERROR, folder=tmp_path)
+    place.check(expected_errors=CANCEL_ERROR)
     assert driver.all("error") == []  # and no request was refused because of the answer that was cancelled before it
 
 
 async def test_livekit_connects_to_a_base_url_without_a_path(tmp_path: Path) -> None:
     client = dataclasses.replace(L, url=lambda hall: hall.http(""))
-    async with hall(Line(440, 12)) as place, client.run(place, tmp_path) as driver:
+    async with hall(Line(440, 12), folder=tmp_path) as place, client.run(place, tmp_path) as driver:
         await driver.seen("connected", timeout_s=60)
         await driver.say(USER)
         await driver.seen(L.is_report(L.ended))
@@ -91,7 +91,7 @@ async def test_livekit_connects_to_a_base_url_without_a_path(tmp_path: Path) -> 
 
 async def test_pipecat_appends_its_model_to_any_query(tmp_path: Path) -> None:
     client = dataclasses.replace(C, url=lambda hall: hall.ws("/v1/realtime?duplex=1"))
-    async with hall(Line(440, 12)) as place, client.run(place, tmp_path) as driver:
+    async with hall(Line(440, 12), folder=tmp_path) as place, client.run(place, tmp_path) as driver:
         await driver.seen("connected", timeout_s=60)
         await driver.say(USER)
         await driver.seen(C.is_report(C.ended))
@@ -104,7 +104,7 @@ async def test_pipecat_appends_its_model_to_any_query(tmp_path: Path) -> None:
 async def test_pipecat_finds_the_turns_itself_and_replays_what_it_has_cleared(tmp_path: Path) -> None:
     options: dict[str, Any] = {"session": {"audio": {"input": {"turn_detection": False}}}}
     lines = (Line(440, 100, (" A", " long", " one."), cue="nudge"), Line(550, 12, (" Done.",), cue="nudge"))
-    async with hall(*lines) as place, C.run(place, tmp_path, options=json.dumps(options)) as driver:
+    async with hall(*lines, folder=tmp_path) as place, C.run(place, tmp_path, options=json.dumps(options)) as driver:
         await driver.seen("connected", timeout_s=60)
         await driver.do("run")
         await driver.seen("audio", 10)
@@ -115,7 +115,7 @@ async def test_pipecat_finds_the_turns_itself_and_replays_what_it_has_cleared(tm
         await driver.do("user", is_speaking=False)  # commit, create
         await until(lambda: len(place.capture.server("response.done")) >= 2, timeout_s=20)
         await driver.seen("audio", len(driver.all("audio")))
-    place.check(expected_errors=CANCEL_ERROR, folder=tmp_path)
+    place.check(expected_errors=CANCEL_ERROR)
     assert driver.all("error") == []
     assert len(place.capture.server("input_audio_buffer.cleared")) == 1
     heard = place.engine.parts[-1].heard_pcm

@@ -11,7 +11,6 @@ import pytest
 from tests.clients import brackets, validate
 from tests.clients.capture import Proxy, proxy
 from tests.clients.clients import A, B, C, Client, J, L, N, P, each
-from tests.clients.tls import tls_server
 from tests.helpers import rms
 from tests.integration.real import RealGateway, hello, running
 from tests.integration.rig import until
@@ -38,7 +37,7 @@ class Place:
 
 @each(P, B, N, A, J, C, L)
 async def test_a_question_is_answered(client: Client, gateway: RealGateway, tmp_path: Path) -> None:
-    tls = tls_server(tmp_path) if client.needs_tls else None
+    tls = client.tls(tmp_path)
     async with proxy(f"http://127.0.0.1:{gateway.port}", tls=tls) as relay:
         place = Place(relay, "s" if client.needs_tls else "")
         async with client.run(place, tmp_path) as driver:  # type: ignore[arg-type]

@@ -14,7 +14,6 @@ from tests.clients.clients import A, C, Client, J, L, N, P, each
 from tests.clients.hall import Hall, hall
 from tests.clients.raw import RawClient, raw
 from tests.clients.scripted import FRAME, RATE, Line, share_at
-from tests.clients.tls import tls_server
 from tests.helpers import rms, tone
 from tests.integration.rig import until
 
@@ -38,7 +37,7 @@ async def speaking(place: Hall, client: RawClient, *, num_deltas: int = 10) -> t
 
 @each(P, N, C)
 async def test_a_client_cancels_while_the_model_speaks_waits_and_is_silent(client: Client, tmp_path: Path) -> None:
-    async with hall(LONG, SHORT, tls=tls_server(tmp_path) if client.needs_tls else None) as place, client.run(place, tmp_path) as driver:
+    async with hall(LONG, SHORT, tls=client.tls(tmp_path), folder=tmp_path) as place, client.run(place, tmp_path) as driver:
         await driver.seen("connected", timeout_s=60)
         await driver.say(USER)
         await driver.seen("audio", 10)
@@ -49,7 +48,7 @@ async def test_a_client_cancels_while_the_model_speaks_waits_and_is_silent(clien
         await driver.do("send", event={"type": "response.cancel", "event_id": "c3"})  # nothing is open
         await driver.say(USER)  # and the client lives
         await until(lambda: len(place.capture.server("response.done")) == 3, timeout_s=20)
-    place.check(expected_errors={"response_cancel_not_active"}, folder=tmp_path)
+    place.check(expected_errors={"response_cancel_not_active"})
     done = [event["response"] for event in place.capture.server("response.done")]
     assert [response["status"] for response in done] == ["cancelled", "cancelled", "completed"]
     assert [len(response["output"]) for response in done] == [1, 0, 1]
@@ -106,7 +105,7 @@ async def test_truncate_in_the_middle_too_far_twice_at_zero_and_of_nothing() -> 
 
 @each(A, J)
 async def test_both_agents_kits_truncate_and_read_the_item_again(client: Client, tmp_path: Path) -> None:
-    async with hall(LONG, SHORT) as place, client.run(place, tmp_path) as driver:
+    async with hall(LONG, SHORT, folder=tmp_path) as place, client.run(place, tmp_path) as driver:
         await driver.seen("connected", timeout_s=60)
         await driver.say(USER)
         await driver.seen("audio", 20)
@@ -116,7 +115,7 @@ async def test_both_agents_kits_truncate_and_read_the_item_again(client: Client,
         await driver.seen(client.is_report(client.ended), 2)
         await driver.do("history")
         items = (await driver.seen("history"))["items"]
-    place.check(expected_errors={"response_cancel_not_active"}, folder=tmp_path)
+    place.check(expected_errors={"response_cancel_not_active"})
     sent = place.capture.client("conversation.item.truncate")
     done = place.capture.server("conversation.item.truncated")
     assert [event["item_id"] for event in sent] == [event["item_id"] for event in done]
@@ -135,7 +134,7 @@ async def test_the_model_greets_when_it_is_asked_to(client: Client, tmp_path: Pa
         C.name: {"what": "run"},
         L.name: {"what": "reply"},
     }
-    async with hall(GREETING, Line(550, 12)) as place, client.run(place, tmp_path) as driver:
+    async with hall(GREETING, Line(550, 12), folder=tmp_path) as place, client.run(place, tmp_path) as driver:
         await driver.seen("connected", timeout_s=60)
         await driver.do("mute", is_muted=True)
         order = dict(orders[client.name])
@@ -145,7 +144,7 @@ async def test_the_model_greets_when_it_is_asked_to(client: Client, tmp_path: Pa
         await driver.do("mute", is_muted=False)
         await driver.say(USER)
         await driver.seen("audio", 12 + 24)
-    place.check(expected_errors={"response_cancel_not_active"} if client.sends_cancel else (), folder=tmp_path)
+    place.check(expected_errors={"response_cancel_not_active"} if client.sends_cancel else ())
     created = [event["response"] for event in place.capture.server("response.created")]
     asked = [event.get("response", {}).get("metadata") for event in place.capture.client("response.create")]
     assert created[0]["metadata"] == asked[0]
@@ -168,7 +167,7 @@ def _delays(place: Hall, asked: str, answered: str) -> list[float]:
 async def test_push_to_talk(client: Client, is_faster: bool, tmp_path: Path) -> None:
     answer = Line(440, 20, (" Here.",), cue="reply" if is_faster else "nudge")
     turn_detection_off = {"type": "realtime", "audio": {"input": {"turn_detection": None}}}
-    async with hall(answer) as place, client.run(place, tmp_path) as driver:
+    async with hall(answer, folder=tmp_path) as place, client.run(place, tmp_path) as driver:
         await driver.seen("connected", timeout_s=60)
         await driver.do("send", event={"type": "session.update", "session": turn_detection_off})
         await asyncio.sleep(0.3)
@@ -179,7 +178,7 @@ async def test_push_to_talk(client: Client, is_faster: bool, tmp_path: Path) -> 
         await driver.do("send", event={"type": "input_audio_buffer.commit"})
         await driver.do("send", event={"type": "response.create"})
         await driver.seen(client.is_report(client.ended))
-    place.check(expected_errors={"conversation_already_has_active_response"}, folder=tmp_path)
+    place.check(expected_errors={"conversation_already_has_active_response"})
     assert len(place.capture.server("input_audio_buffer.committed")) == 1
     assert len(place.capture.server("error")) == (is_faster and client is P)  # the other waits until it may ask
     assert place.capture.server("input_audio_buffer.speech_started") == []
@@ -212,7 +211,7 @@ async def test_the_voice_is_fixed_once_the_model_was_heard() -> None:
 
 @each(A, J, C, L)
 async def test_a_backchannel_interrupts_nobody(client: Client, tmp_path: Path) -> None:
-    async with hall(Line(440, 60, (" On", " and", " on."))) as place, client.run(place, tmp_path) as driver:
+    async with hall(Line(440, 60, (" On", " and", " on.")), folder=tmp_path) as place, client.run(place, tmp_path) as driver:
         await driver.seen("connected", timeout_s=60)
         await driver.say(USER)
         await driver.seen("audio", 10)
@@ -220,7 +219,7 @@ async def test_a_backchannel_interrupts_nobody(client: Client, tmp_path: Path) -
         await driver.say(tone(7200, hz=300))  # 300 ms
         await driver.seen(client.is_report(client.ended))
         assert client.count(driver, client.interrupted) == before
-    place.check(folder=tmp_path)
+    place.check()
     assert len(place.capture.server("input_audio_buffer.speech_started")) == 1
     assert [event["response"]["status"] for event in place.capture.server("response.done")] == ["completed"]
     assert len(place.capture.server("response.output_audio.delta")) == 2 + 60 + 10
@@ -234,14 +233,14 @@ async def test_harmless_wishes_are_no_errors(client: Client, tmp_path: Path) -> 
     wishes = {"type": "realtime", "tools": [tool], "tool_choice": "auto", "tracing": "auto", "temperature": 0.7, "audio": audio}
     image = {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgo="}
     item = {"type": "message", "role": "user", "content": [image, {"type": "input_text", "text": "What is this?"}]}
-    async with hall(Line(440, 12)) as place, client.run(place, tmp_path) as driver:
+    async with hall(Line(440, 12), folder=tmp_path) as place, client.run(place, tmp_path) as driver:
         await driver.seen("connected", timeout_s=60)
         await driver.do("send", event={"type": "session.update", "session": wishes})
         await driver.do("send", event={"type": "session.update", "session": {"type": "realtime", "audio": {"output": {"voice": "fable"}}}})
         await driver.do("send", event={"type": "conversation.item.create", "item": item})
         await driver.say(USER)
         await driver.seen(client.is_report(client.ended))
-    place.check(folder=tmp_path)
+    place.check()
     assert place.capture.server("error") == []
     ignored = place.capture.server("session.updated")[-1]["session"]["x_duplex"]["ignored"]
     assert "audio.output.voice" in ignored

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from gateway.engine.codec import Mimi, MimiConfig, Window, load_mimi, random_mimi
-from gateway.engine.codec.layers import linear
+from gateway.engine.codec.layers import PACKED_PRODUCTS, Product, elu, linear
 from gateway.engine.codec.stream import Streams
 
 os.environ.setdefault("NO_TORCH_COMPILE", "1")  # read when moshi's modules run: eager is exact and starts at once
@@ -222,6 +222,39 @@ def test_product_gives_a_row_the_same_bits_in_any_batch(threads: int) -> None:
         expected = linear(x, weight, bias)
         for count in range(1, 26):
             assert torch.equal(linear(x[:count], weight, bias), expected[:count]), f"{count} rows of {inputs} x {outputs}"
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_packed_product_equals_the_plain_one_and_gives_a_row_the_same_bits_in_any_batch(threads: int) -> None:
+    torch.set_num_threads(threads)
+    for positions, inputs, outputs in ((2, 2048, 256), (480, 64, 64), (96, 128, 160)):  # deepest, widest and oddest of the tiny codec
+        values = torch.from_numpy(golden.golden_tensor("packed", (17 * positions + inputs + 1, max(inputs, outputs)), "lm"))
+        x, weight = values[: 17 * positions, :inputs].contiguous(), values[17 * positions : -1, :outputs].contiguous()
+        bias = values[-1, :outputs].contiguous()
+        product = Product(weight, bias, positions)
+        assert product._packed is not None
+        expected = product(x)
+        torch.testing.assert_close(expected, linear(x, weight, bias), atol=2e-5, rtol=0)
+        for count in range(1, 18):
+            assert torch.equal(product(x[: count * positions]), expected[: count * positions]), f"{count} rows of {inputs} x {outputs}"
+
+
+def test_small_products_and_those_of_float64_are_not_packed() -> None:
+    weight = torch.ones(64, 64)
+    assert Product(weight, None, PACKED_PRODUCTS // 64**2)._packed is None
+    assert Product(weight.double(), None, PACKED_PRODUCTS)._packed is None
+    assert torch.equal(Product(weight, None, 1)(torch.ones(3, 5, 64)), torch.full((3, 5, 64), 64.0))
+
+
+def test_elu_is_exact_to_rounding_and_may_work_in_place() -> None:
+    x = torch.cat((torch.linspace(-20, 5, 4001), torch.tensor([0.0, -0.0, 1e-30, -1e-30, -1e4, 100.0, torch.inf, -torch.inf])))
+    expected = torch.nn.functional.elu(x.double())
+    out = elu(x, torch.empty_like(x))
+    assert (out - expected)[torch.isfinite(x)].abs().max() < 2e-7
+    assert out[-2:].tolist() == [torch.inf, -1.0]
+    assert elu(torch.tensor([torch.nan]), torch.empty(1)).isnan().all()
+    assert elu(x, x) is x
+    assert torch.equal(x, out)
 
 
 @pytest.mark.parametrize(("threads", "frames"), [(1, 18), (2, 4)])

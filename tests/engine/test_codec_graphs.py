@@ -83,6 +83,18 @@ def test_on_a_cpu_each_call_runs_its_own_rows_and_warm_up_runs_the_scratch_slot(
     assert counter.batches[-1] == 3
 
 
+@pytest.mark.parametrize(("count", "batch"), [(1, 4), (3, 4), (4, 4), (5, 8)])
+def test_on_a_cpu_a_call_may_ask_for_whole_blocks_of_rows(count: int, batch: int) -> None:
+    counter = Counter()
+    counter.sums = torch.zeros(9)
+    call = GraphedCall[tuple[Tensor, ...]](counter, (torch.zeros(1), torch.tensor([8])), blocks=True)
+    sums, negative = call(torch.arange(count) + 1.0, torch.arange(count))
+    assert counter.batches == [batch]
+    assert sums.tolist() == [1.0 + i for i in range(count)]
+    assert negative.tolist() == [-1.0 - i for i in range(count)]
+    assert counter.sums.tolist() == [*sums.tolist(), *[0.0] * (9 - count)]
+
+
 @pytest.mark.parametrize("buckets", [[], [0, 1], [-1]])
 def test_impossible_buckets_are_refused(buckets: list[int]) -> None:
     with pytest.raises(ValueError, match="buckets"):

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from gateway.engine.base import Engine, FrameBatch, Prompt
-from gateway.engine.fake import FakeEngine
+from gateway.engine.fake import PAD_ID, FakeEngine
 from gateway.errors import ConfigError
 from protocols.events import SamplingOptions
 
@@ -60,13 +60,16 @@ class Rows:
     def prompt(self, voice: str | None, persona: str) -> Prompt:
         return self.engine.prepare(voice or self.engine.info.default_voice, persona)
 
-    def step(self, frames: dict[int, NDArray[np.float32]], steered: tuple[int, ...] = ()) -> NDArray[np.bool_]:
+    def step(
+        self, frames: dict[int, NDArray[np.float32]], steered: tuple[int, ...] = (), biases: dict[int, float] | None = None
+    ) -> NDArray[np.bool_]:
         """One step with the given frames; returns the rows that became ready."""
         info = self.engine.info
         batch = FrameBatch(
             pcm=np.full((info.num_slots, info.frame_samples), 0.123, dtype=np.float32),  # rubbish in rows that have no frame
             exec_mask=np.isin(np.arange(info.num_slots), list(frames)),
             steer_mask=np.isin(np.arange(info.num_slots), steered),
+            pad_bias=np.array([(biases or {}).get(slot_idx, 0.0) for slot_idx in range(info.num_slots)], dtype=np.float32),
         )
         for slot_idx, frame in frames.items():
             batch.pcm[slot_idx] = frame
@@ -230,6 +233,25 @@ def test_a_steered_row_is_silent_in_words_and_the_others_are_not_touched(rows: R
     # Steps 3 to 7 are steered; an engine may say what it drew one step later, as Moshi does.
     assert all(engine.piece(token) == b"" for token in text[4:8])
     assert pcm.shape == expected[0].shape
+
+
+@pytest.mark.parametrize("greedy", [False, True])
+def test_a_pad_bias_makes_its_row_speak_and_touches_no_other(rows: Rows, engine: Engine, greedy: bool) -> None:
+    frames = speech(engine, 14)
+    expected = solo(rows, frames, greedy=greedy)
+    rows.open(0, greedy=greedy)
+    rows.open(1, greedy=greedy)
+    for i, frame in enumerate(frames):
+        rows.step({0: frame, 1: frame}, biases={1: -30.0} if 3 <= i < 9 else None)
+    assert same(rows.close(0), expected)
+    pcm, text = rows.close(1)
+    assert text[:3] == expected[1][:3]
+    assert np.array_equal(pcm[:3], expected[0][:3])  # until the bias, bit for bit what is without
+    # An engine may say what it drew one step later, as Moshi does.
+    assert PAD_ID not in text[4:9]
+    assert PAD_ID in expected[1][4:9]
+    # The bias is of the step and not of the slot: the next caller has none.
+    assert same(solo(rows, frames, slot_idx=1, greedy=greedy), expected)
 
 
 def test_window_rows_are_at_hand(rows: Rows, engine: Engine) -> None:

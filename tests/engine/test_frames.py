@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 
 import golden
@@ -14,9 +16,18 @@ from gateway.engine.lm.depth import DepthTransformer
 from gateway.engine.lm.frames import Chunk, LockstepFrames
 from gateway.engine.lm.weights import TensorSource, load_embeddings
 
+SAMPLED = dataclasses.replace(GREEDY, text_temperature=0.8, text_topk=25, audio_temperature=0.8, audio_topk=250)
 
-def run_plain(checkpoint: Checkpoint, users: list[list[int]], *, slot_idx: int = 1, num_slots: int = 3) -> list[list[int]]:
-    """Output frames (text, 8 codes): the one that completes the prompt, then one for each user frame."""
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def make_frames(checkpoint: Checkpoint, num_slots: int) -> LockstepFrames:
     config = checkpoint.lm
     table = torch.empty(16 * (config.card + 1) + config.text_card + 1, config.dim)
     depth = DepthTransformer(config)
@@ -24,7 +35,12 @@ def run_plain(checkpoint: Checkpoint, users: list[list[int]], *, slot_idx: int =
     with TensorSource.open(checkpoint.weights) as source, torch.no_grad():
         load_embeddings(source, table, config)
         depth.load(source)
-    frames = LockstepFrames(config, checkpoint.profile, table, depth, num_slots=num_slots)
+    return LockstepFrames(config, checkpoint.profile, table, depth, num_slots=num_slots)
+
+
+def run_plain(checkpoint: Checkpoint, users: list[list[int]], *, slot_idx: int = 1, num_slots: int = 3) -> list[list[int]]:
+    """Output frames (text, 8 codes): the one that completes the prompt, then one for each user frame."""
+    config, frames = checkpoint.lm, make_frames(checkpoint, num_slots)
     temporal = PlainTemporal(checkpoint)
     prompt = golden_prompt(checkpoint)
     frames.open(slot_idx, prompt, GREEDY)
@@ -60,10 +76,61 @@ def test_moshi_table(tmp_path: Path, params: dict[str, int]) -> None:
     assert outputs[1:] == [table[line] for line in range(1, 16)]
 
 
+@pytest.mark.usefixtures("one_thread")
+@torch.inference_mode()
+def test_a_frame_is_the_same_alone_and_among_up_to_sixteen_others(tmp_path: Path) -> None:
+    """Bit for bit: one logit that differs in its last place would now and then be another code. One thread, as for small models."""
+    checkpoint = golden_checkpoint(tmp_path, golden.A4, "moshi")
+    crowd = make_frames(checkpoint, 17)
+    prompt = golden_prompt(checkpoint)
+    for slot_idx in range(17):
+        crowd.open(slot_idx, prompt, dataclasses.replace(SAMPLED, text_seed=slot_idx, audio_seed=slot_idx))
+    generator = torch.Generator().manual_seed(2)
+    hidden, logits = torch.randn(17, 128, generator=generator), torch.randn(17, 320, generator=generator)
+    seen = []
+    real = crowd._depth.forward
+
+    def watched(*args: torch.Tensor, **kwargs: object) -> torch.Tensor:
+        logits_of_step = []
+        draw = args[3].draw
+        args[3].draw = lambda step, logits, lift=None: logits_of_step.append(logits.clone()) or draw(step, logits, lift)
+        codes = real(*args, **kwargs)
+        seen.append(torch.stack(logits_of_step, dim=1))
+        return codes
+
+    crowd._depth.forward = watched  # type: ignore[method-assign]
+    outputs = {}
+    for count in range(17, 0, -1):
+        crowd._position.fill_(5)
+        text, codes = crowd.advance(list(range(count)), [True] * count, [False] * count, hidden[:count], logits[:count])
+        outputs[count] = (text, codes, seen[-1][:count])
+    for count, (text, codes, drawn_from) in outputs.items():
+        assert torch.equal(drawn_from, outputs[17][2][:count]), f"{count} rows"
+        assert torch.equal(text, outputs[17][0][:count])
+        assert torch.equal(codes, outputs[17][1][:count])
+    assert len({tuple(row) for row in outputs[17][1].tolist()}) == 17
+
+
+@torch.inference_mode()
+def test_windows_keep_the_last_rows_of_prompt_and_call_in_order(tmp_path: Path) -> None:
+    checkpoint = golden_checkpoint(tmp_path, golden.A4, "personaplex")
+    frames, prompt = make_frames(checkpoint, 2), golden_prompt(checkpoint)
+    window = checkpoint.profile.window
+    assert len(prompt.rows) > window
+    frames.open(1, prompt, GREEDY)
+    assert frames.window_rows(1).tolist() == prompt.rows[:-1][-window:].tolist()
+    read = []
+    for i in range(window + 2):
+        frames.set_user(torch.tensor([1]), torch.tensor([user_frame(i)]))
+        frames.embed([Chunk(1, len(prompt.rows) + i, 1)], torch.zeros(1, checkpoint.lm.dim))
+        read += frames.read_rows([1]).tolist()
+        expected = [*prompt.rows[:-1].tolist(), *read][-window:]
+        assert frames.window_rows(1).tolist() == expected
+    assert len(frames.window_rows(0)) == 0
+
+
 @torch.inference_mode()
 def test_the_golden_run_notices_a_window_that_is_one_key_too_long(tmp_path: Path) -> None:
-    import dataclasses
-
     checkpoint = golden_checkpoint(tmp_path, golden.A2, "personaplex")
     wrong = dataclasses.replace(checkpoint, profile=dataclasses.replace(checkpoint.profile, window=12))
     table = golden_table("a2_personaplex")

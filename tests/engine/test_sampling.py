@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from lm_reference import GREEDY
 
-from gateway.engine.lm.sampling import SamplingRows, gumbel, sample, uniform
+from gateway.engine.lm.sampling import Sampler, SamplingRows, gumbel, uniform
 
 CARD = 50
 
@@ -19,8 +20,10 @@ def draws(count: int, *, seed: int = 1, codebook: int = 0, card: int = CARD) -> 
     return uniform(torch.full((count,), seed), torch.arange(count), range(codebook, codebook + 1), card)[:, 0]
 
 
-def noise(count: int) -> torch.Tensor:
-    return gumbel(torch.ones(count, dtype=torch.int64), torch.arange(count), range(1), CARD)[:, 0]
+def sample(logits: torch.Tensor, temperature: torch.Tensor, topk: torch.Tensor, **options: object) -> torch.Tensor:
+    count, card = logits.shape
+    noise = gumbel(torch.ones(count, dtype=torch.int64), torch.arange(count), range(1), card)
+    return Sampler(temperature, topk, noise).draw(0, logits, **options)
 
 
 def test_uniform_is_uniform_and_open() -> None:
@@ -48,7 +51,7 @@ def test_a_draw_depends_on_its_key_alone(seed: int, position: int, codebook: int
 
 def test_samples_follow_the_tempered_distribution() -> None:
     logits = torch.linspace(-2, 2, CARD).expand(20000, CARD)
-    drawn = sample(logits, torch.full((20000,), 0.7), torch.zeros(20000, dtype=torch.int64), noise(20000))
+    drawn = sample(logits, torch.full((20000,), 0.7), torch.zeros(20000, dtype=torch.int64))
     expected = (logits[0] / 0.7).softmax(0)
     share = torch.bincount(drawn, minlength=CARD) / 20000
     assert (share - expected).abs().max() < 5 * (expected.max() * (1 - expected.max()) / 20000).sqrt()
@@ -57,30 +60,44 @@ def test_samples_follow_the_tempered_distribution() -> None:
 def test_topk_keeps_the_largest_and_differs_by_row() -> None:
     logits = torch.randn(300, CARD, generator=torch.Generator().manual_seed(3))
     topk = torch.arange(300) % 3 + 1
-    drawn = sample(logits, torch.ones(300), topk, noise(300))
+    drawn = sample(logits, torch.ones(300), topk)
     ranks = (logits > logits.gather(1, drawn[:, None])).sum(1)
     assert (ranks < topk).all()
     assert set(ranks.tolist()) == {0, 1, 2}
 
 
+def test_ties_with_the_kth_are_kept_and_nothing_below() -> None:
+    logits = torch.tensor([[0.0, 2.0, 1.0, 1.0, 1.0, 0.5]]).repeat(2000, 1)
+    drawn = sample(logits, torch.ones(2000), torch.full((2000,), 2))
+    assert set(drawn.tolist()) == {1, 2, 3, 4}
+
+
+def test_each_step_of_a_sampler_draws_with_its_own_noise() -> None:
+    noise = gumbel(torch.ones(400, dtype=torch.int64), torch.arange(400), range(1, 4), CARD)
+    sampler = Sampler(torch.ones(400), torch.zeros(400, dtype=torch.int64), noise.clone())
+    logits = torch.zeros(400, CARD)
+    for step in range(3):
+        assert torch.equal(sampler.draw(step, logits), noise[:, step].argmax(dim=1))
+
+
 def test_topk_beyond_the_vocabulary_keeps_everything() -> None:
     """PersonaPlex raises here (specs: moshi-model section 7)."""
     logits = torch.zeros(4, CARD)
-    everything = sample(logits, torch.ones(4), torch.full((4,), 10**6), noise(4))
-    assert torch.equal(everything, sample(logits, torch.ones(4), torch.zeros(4, dtype=torch.int64), noise(4)))
+    everything = sample(logits, torch.ones(4), torch.full((4,), 10**6))
+    assert torch.equal(everything, sample(logits, torch.ones(4), torch.zeros(4, dtype=torch.int64)))
 
 
 def test_temperature_zero_is_greedy_beside_sampled_rows() -> None:
     logits = torch.randn(2, CARD, generator=torch.Generator().manual_seed(5)).repeat(500, 1)
     temperature = torch.tensor([0.0, 5.0]).repeat(500)
-    drawn = sample(logits, temperature, torch.zeros(1000, dtype=torch.int64), noise(1000))
+    drawn = sample(logits, temperature, torch.zeros(1000, dtype=torch.int64))
     assert (drawn[::2] == logits[0].argmax()).all()
     assert len(set(drawn[1::2].tolist())) > 10
 
 
 def rows_with(**options: object) -> SamplingRows:
     rows = SamplingRows.empty(3, torch.device("cpu"))
-    rows.set(1, dataclasses.replace(GREEDY, text_temperature=1.0, text_seed=4, **options))
+    rows.set(1, dataclasses.replace(GREEDY, **{"text_temperature": 1.0, "text_seed": 4, **options}))
     return rows
 
 
@@ -91,6 +108,43 @@ def test_pad_mult_multiplies_the_probability_of_padding() -> None:
     weight = torch.tensor(3.0).exp().item()
     assert plain == pytest.approx(1 / CARD, abs=0.015)
     assert more == pytest.approx(weight / (weight + CARD - 1), abs=0.05)
+
+
+def text_rows(bias: float, count: int = 500, **options: object) -> torch.Tensor:
+    """Draws of a row whose padding (id 3) is likely, with `bias` on it."""
+    rows = rows_with(**options)
+    rows.set_pad_bias(np.array([0.0, bias], dtype=np.float32))
+    logits = torch.randn(count, CARD, generator=torch.Generator().manual_seed(8))
+    logits[:, 3] += 4
+    return rows.sample_text(torch.ones(count, dtype=torch.int64), logits, torch.arange(count), 3)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_pad_bias_makes_padding_rare_or_certain_at_any_temperature(temperature: float) -> None:
+    plain, less, more = (text_rows(bias, text_temperature=temperature) for bias in (0.0, -20.0, 20.0))
+    assert 0.3 < (plain == 3).float().mean() < 1
+    assert not (less == 3).any()
+    assert (more == 3).all()
+    said = plain != 3
+    assert said.any()
+    assert torch.equal(less[said], plain[said])  # where it spoke anyway, it says the same
+
+
+def test_a_pad_bias_comes_on_top_of_pad_mult_and_before_the_temperature() -> None:
+    assert torch.equal(text_rows(-3.0, pad_mult=2.0), text_rows(-1.0))
+    assert torch.equal(text_rows(-2.0, pad_mult=2.0), text_rows(0.0))
+    assert torch.equal(text_rows(-1.0, text_temperature=0.25), text_rows(0.0, text_temperature=0.25, pad_mult=-4.0))
+
+
+def test_a_pad_bias_touches_its_own_row_alone_and_goes_away() -> None:
+    rows = rows_with()
+    padding = rows.padding
+    rows.set_pad_bias(np.array([0.5, -4.0], dtype=np.float32))
+    assert padding.tolist() == [0.5, -4.0, 0.0]
+    rows.set(1, dataclasses.replace(GREEDY, text_temperature=1.0, pad_mult=1.0))  # another caller takes the slot: the bias is of the step
+    assert padding.tolist() == [0.5, -3.0, 0.0]
+    rows.set_pad_bias(np.zeros(2, dtype=np.float32))
+    assert padding.tolist() == [0.0, 1.0, 0.0]
 
 
 def test_repetition_penalty_damps_each_recent_word_once() -> None:

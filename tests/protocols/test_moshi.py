@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from urllib.parse import parse_qsl
 
 import numpy as np
@@ -338,7 +339,9 @@ def test_every_state_and_event_is_legal_or_ends_in_error(state: CodecState, even
 
 def test_a_ping_is_due_4_s_after_the_last_message() -> None:
     codec = in_state(CodecState.WAITING)
+    assert codec.due_s == math.inf
     codec.send(READY, 100.0)
+    assert codec.due_s == 104.0
     assert codec.due(103.9) == []
     assert codec.due(104.0) == [b"\x06"]
     assert codec.due(107.9) == []
@@ -347,7 +350,7 @@ def test_a_ping_is_due_4_s_after_the_last_message() -> None:
     assert codec.due(111.8) == []
     assert codec.due(111.9) == [b"\x06"]
     codec.send(Ended(reason=EndReason.CALLER), 112.0)
-    assert codec.due(1000.0) == []
+    assert (codec.due_s, codec.due(1000.0)) == (math.inf, [])
 
 
 @settings(max_examples=100, deadline=None)

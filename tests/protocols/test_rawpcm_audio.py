@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -92,6 +93,7 @@ def test_an_implausible_level_is_clipped_with_one_warning() -> None:
     loud = np.array([30_000, -30_000, 0.5], np.float32)
     for _ in range(3):
         assert pcm_of(codec.receive(loud.tobytes(), 0.0)).tolist() == [1, -1, 0.5]
+    assert codec.due_s == math.inf  # every receive is followed by due
     (warning,) = codec.due(0.0)
     assert json.loads(str(warning))["type"] == "warning"
     assert codec.due(0.0) == []

@@ -2,43 +2,77 @@
 
 Everything runs channels-last, [n, T, C], so that a window of k positions is one contiguous run of k * C numbers: a convolution is a copy of
 windows and one matrix product, and a transposed convolution (kernel twice the stride) is a convolution over two inputs that yields `stride`
-outputs at once. Measured on two EPYC cores with the tiny codec, that is as fast as torch's convolutions for the large layers and up to six
-times as fast for the deep ones. The one rule: nothing here reads a value from a tensor in Python, so that CUDA graphs can hold it.
+outputs at once. Measured on two EPYC cores with the tiny codec, that is as fast as torch's convolutions for the large layers (the longest
+are left to them) and up to six times as fast for the deep ones. The one rule: nothing here reads a value from a tensor in Python, so that
+CUDA graphs can hold it.
 Thread: tick.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-# MKL multiplies rows in blocks of 4; left-over rows go through kernels that sum in another order, and then a row's result would
-# depend on how many neighbours it has. Padded to whole blocks, each row comes out bit for bit the same in any batch (measured for
-# 1 and 2 threads, AVX-512). Four rows cost what two cost.
-ROW_BLOCK = 4
-
+from gateway.engine.graphs import padding_rows
 
 # MKL is 3.5 times as slow for 8 columns as for 16 (measured: 1920 x 48 times 48 x 8, one thread).
 MIN_COLUMNS = 16
 
+# On a CPU, a convolution with so many output positions a frame is left to torch's own, which needs no copy of the windows: 16 rows of the
+# tiny codec's five took 2.8 ms instead of 3.8 (one EPYC core). Shorter ones were no faster, and a row's result depended on the batch.
+LONG_POSITIONS = 480
 
-def padding_rows(count: int, positions: int, device: torch.device) -> int:
-    """How many rows of `positions` positions make `count` of them fill whole blocks; none on a GPU."""
-    block = ROW_BLOCK // math.gcd(ROW_BLOCK, positions)
-    return -count % block if device.type == "cpu" else 0
+PACKED_PRODUCTS = 400_000  # multiplications a frame from which a product is worth oneDNN's higher price of a call
+
+LOG2_E = math.log2(math.e)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return x [..., K] times weight [K, N], plus bias [N]."""
     flat = x.reshape(-1, weight.shape[0])
     count = flat.shape[0]
-    if padding := padding_rows(count, 1, flat.device):
+    padding = padding_rows(count, 1, flat.device)
+    if padding:
         flat = functional.pad(flat, (0, 0, 0, padding))
     y = torch.mm(flat, weight) if bias is None else torch.addmm(bias, flat, weight)
-    return y[:count].view(*x.shape[:-1], weight.shape[1])
+    return (y[:count] if padding else y).view(*x.shape[:-1], weight.shape[1])
+
+
+class Product:
+    """x times a weight that stays the same: as `linear`, with large weights packed once for oneDNN instead of at every call for MKL.
+
+    oneDNN gives a row the same bits in any batch by itself (measured for 1 to 17 frames, AVX-512).
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, positions: int) -> None:
+        """weight [K, N], bias [N] or None; `positions` rows of x make a frame."""
+        self._weight, self._bias = weight, bias
+        self._packed: Tensor | None = None
+        is_large = positions * weight.numel() >= PACKED_PRODUCTS
+        has_onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+        if is_large and has_onednn and weight.is_cpu and weight.dtype == torch.float32:
+            self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.t().contiguous())
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return x [..., K] times the weight [K, N], plus the bias."""
+        if self._packed is None:
+            return linear(x, self._weight, self._bias)
+        flat = x.reshape(-1, x.shape[-1])
+        y: Tensor = torch.ops.mkldnn._linear_pointwise.default(flat, self._packed, self._bias, "none", (), "")
+        return y.view(*x.shape[:-1], self._weight.shape[1])
+
+
+def elu(x: Tensor, out: Tensor) -> Tensor:
+    """Write the ELU of x into `out` (of the same shape, may be x itself) and return it; for a CPU.
+
+    torch's ELU computes expm1, which took 2.8 ns a value where these passes take 1.3 (one EPYC core); the difference is below 2e-7.
+    """
+    power = (x * LOG2_E).clamp_max_(0).exp2_().sub_(1)
+    return torch.maximum(x, power, out=out)
 
 
 class Carry:
@@ -46,33 +80,38 @@ class Carry:
 
     Args:
         past: [n, width], the rows' carried values; zeros at stream start.
+        widths: of each convolution's part, in that order.
     """
 
-    def __init__(self, past: Tensor) -> None:
-        self._past = past
-        self._cursor = 0
+    def __init__(self, past: Tensor, widths: Sequence[int]) -> None:
+        self._past = iter(torch.split(past, list(widths), dim=1))
         self._next: list[Tensor] = []
 
-    def extend(self, x: Tensor, length: int, first: Tensor | None = None) -> Tensor:
+    def extend(self, x: Tensor, length: int, *, first: Tensor | None = None, activate: bool = False) -> Tensor:
         """Put the last `length` positions of the step before in front of x [n, T, C].
 
-        Where `first` (bool [n]) is set, x's first position stands in for them.
+        Args:
+            x: [n, T, C].
+            length: positions, 1 or more.
+            first: bool [n] or None; where it is set, x's first position stands in for them.
+            activate: whether x goes through ELU on its way.
         """
-        if length == 0:
-            return x
-        n, _, channels = x.shape
-        end = self._cursor + length * channels
-        past = self._past[:, self._cursor : end].view(n, length, channels)
-        self._cursor = end
+        n, positions, channels = x.shape
+        past = next(self._past).view(n, length, channels)
         if first is not None:
             past = torch.where(first.view(n, 1, 1), x[:, :1], past)
-        joined = torch.cat((past, x), dim=1)
-        self._next.append(joined[:, -length:].flatten(1))
+        if activate and x.is_cpu:
+            joined = x.new_empty(n, length + positions, channels)
+            joined.narrow(1, 0, length).copy_(past)
+            elu(x, joined.narrow(1, length, positions))
+        else:
+            joined = torch.cat((past, functional.elu(x) if activate else x), dim=1)
+        self._next.append(joined.narrow(1, positions, length).flatten(1))
         return joined
 
     def next(self) -> Tensor:
         """Return [n, width] to carry into the next step."""
-        assert self._cursor == self._past.shape[1], "a layer did not take its part"
+        assert next(self._past, None) is None, "a layer did not take its part"
         return torch.cat(self._next, dim=1)
 
 
@@ -92,25 +131,36 @@ class CausalConv:
         self._context = kernel - stride
         self._outputs = outputs
         group = 1  # outputs positions made by one row of the product
-        while kernel > 1 and 1 < group * outputs < MIN_COLUMNS and length // stride % (2 * group) == 0:
+        while kernel > 1 and group * outputs < MIN_COLUMNS and length // stride % (2 * group) == 0:
             group *= 2
         self._shift = group * stride  # input positions from one window to the next
         self._window = self._shift + self._context
-        self._weight = torch.zeros(self._window, inputs, group, outputs, dtype=weight.dtype, device=weight.device)
+        self._bias = bias
+        wide = torch.zeros(self._window, inputs, group, outputs, dtype=weight.dtype, device=weight.device)
         for i in range(group):
-            self._weight[i * stride : i * stride + kernel, :, i] = weight.view(kernel, inputs, outputs)
-        self._weight = self._weight.view(self._window * inputs, group * outputs)
-        self._bias = None if bias is None else bias.repeat(group)
+            wide[i * stride : i * stride + kernel, :, i] = weight.view(kernel, inputs, outputs)
+        wide = wide.view(self._window * inputs, group * outputs)
+        self._product = Product(wide, None if bias is None else bias.repeat(group), length // self._shift)
+        self._stride = stride
+        self._filter: Tensor | None = None  # [outputs, inputs, 1, kernel] of torch's own convolution, where that is faster
+        if weight.is_cpu and kernel > 1 and group == 1 and length // stride >= LONG_POSITIONS:
+            self._filter = weight.view(1, kernel, inputs, outputs).permute(3, 2, 0, 1).contiguous(memory_format=torch.channels_last)
 
-    def __call__(self, x: Tensor, carry: Carry, first: Tensor | None = None) -> Tensor:
-        """Return [n, T / stride, outputs]."""
-        x = carry.extend(x, self._context, first)
+    def __call__(self, x: Tensor, carry: Carry, *, first: Tensor | None = None, activate: bool = False) -> Tensor:
+        """Return [n, T / stride, outputs]; `first` and `activate` as in `Carry.extend`. Without a left context, ELU is done on x itself."""
+        if self._context:
+            x = carry.extend(x, self._context, first=first, activate=activate)
+        elif activate:
+            x = elu(x, x) if x.is_cpu else functional.elu_(x)
+        if self._filter is not None:
+            image = x.unsqueeze(1).permute(0, 3, 1, 2)  # [n, inputs, 1, T], channels last as x lies
+            return functional.conv2d(image, self._filter, self._bias, (1, self._stride)).permute(0, 2, 3, 1).flatten(1, 2)
         if self._window > 1:
             n, length, channels = x.shape
             shape = (n, (length - self._context) // self._shift, self._window * channels)
             x = x.as_strided(shape, (length * channels, self._shift * channels, 1))
-        y = linear(x, self._weight, self._bias)
-        return y.view(y.shape[0], -1, self._outputs)
+        y = self._product(x)
+        return y if y.shape[2] == self._outputs else y.view(y.shape[0], -1, self._outputs)
 
 
 class TransposedConv:
@@ -133,8 +183,8 @@ class TransposedConv:
         self.carry_width = inputs
 
     def __call__(self, x: Tensor, carry: Carry) -> Tensor:
-        """Return [n, T * stride, outputs]."""
-        return self._conv(x, carry).reshape(x.shape[0], -1, self._outputs)
+        """Return [n, T * stride, outputs] of the ELU of x."""
+        return self._conv(x, carry, activate=True).reshape(x.shape[0], -1, self._outputs)
 
 
 class DepthwiseUpsample:

@@ -1,7 +1,7 @@
 """The batched streaming Mimi codec: PCM frames to codes and back, many conversations at once, each at its own time.
 
 Here: the two directions, their slots and masks, loading. Not here: resampling, loudness, file formats. The one rule: a call touches the
-rows of its mask and no others; what a row yields depends on that row's own past only, bit for bit on a CPU (`layers.ROW_BLOCK`; on CUDA
+rows of its mask and no others; what a row yields depends on that row's own past only, bit for bit on a CPU (`graphs.ROW_BLOCK`; on CUDA
 another batch size may round differently). A masked row costs nothing: the work is done on the gathered rows alone. Thread: tick.
 """
 
@@ -35,12 +35,13 @@ class MimiEncoder:
         dim, stride = config.dimension, config.frame_positions
         prefix = "downsample.conv.conv.conv"
         self._downsample = take_conv(take, prefix, dim, dim, kernel=2 * stride, stride=stride, length=stride, bias=False)
-        self.carry_width = self._seanet.carry_width + self._downsample.carry_width
+        self._carry_widths = (*self._seanet.carry_widths, self._downsample.carry_width)
+        self.carry_width = sum(self._carry_widths)
 
     def latent(self, streams: Streams, pcm: Tensor, rows: Tensor) -> Tensor:
         """Return the unquantised latent [n, dimension] of one frame, pcm [n, S], of the slots `rows`, and advance them."""
         start = streams.positions.index_select(0, rows)
-        carry = Carry(streams.carried.index_select(0, rows))
+        carry = Carry(streams.carried.index_select(0, rows), self._carry_widths)
         x = self._seanet(pcm.to(streams.carried.dtype)[..., None], carry)
         x = self._transformer(x, streams.ring, rows, start)
         x = self._downsample(x, carry, first=start == 0)  # alone among the convolutions, it starts with its first input repeated
@@ -62,12 +63,13 @@ class MimiDecoder:
         self._upsample = DepthwiseUpsample(take("upsample.convtr.convtr.convtr.weight", (config.dimension, 1, 2 * config.frame_positions)))
         self._transformer = StreamingTransformer(take, "decoder", config, window, device)
         self._seanet = SeanetDecoder(take, config)
-        self.carry_width = self._upsample.carry_width + self._seanet.carry_width
+        self._carry_widths = (self._upsample.carry_width, *self._seanet.carry_widths)
+        self.carry_width = sum(self._carry_widths)
 
     def __call__(self, streams: Streams, codes: Tensor, rows: Tensor) -> Tensor:
         """Return PCM float32 [n, S] of one frame, codes int64 [n, num_codebooks], of the slots `rows`, and advance them."""
         start = streams.positions.index_select(0, rows)
-        carry = Carry(streams.carried.index_select(0, rows))
+        carry = Carry(streams.carried.index_select(0, rows), self._carry_widths)
         x = self._upsample(self._quantizer.decode(codes)[:, None], carry)
         x = self._transformer(x, streams.ring, rows, start)
         x = self._seanet(x, carry)

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from gateway.engine.codec.config import MimiConfig
-from gateway.engine.codec.layers import linear, padding_rows
+from gateway.engine.codec.layers import linear
 from gateway.engine.codec.weights import TakeTensor
+from gateway.engine.graphs import padding_rows
 
 USAGE_FLOOR = 1e-5  # source: kyutai-labs/moshi, quantization/core_vq.py: usage is clamped before the division
 

@@ -7,7 +7,6 @@ first, and what a convolution carries is its input, after the ELU. Thread: tick.
 from __future__ import annotations
 
 from torch import Tensor
-from torch.nn import functional
 
 from gateway.engine.codec.config import MimiConfig
 from gateway.engine.codec.layers import Carry, CausalConv, TransposedConv
@@ -31,11 +30,11 @@ class _Residual:
         hidden = channels // config.compress
         self._wide = take_conv(take, f"{prefix}.block.1.conv.conv", channels, hidden, kernel=config.residual_kernel_size, length=length)
         self._point = take_conv(take, f"{prefix}.block.3.conv.conv", hidden, channels, kernel=1, length=length)
-        self.carry_width = self._wide.carry_width
+        self.carry_widths = (self._wide.carry_width,)
 
     def __call__(self, x: Tensor, carry: Carry) -> Tensor:
-        hidden = functional.elu_(self._wide(functional.elu(x), carry))
-        return self._point(hidden, carry).add_(x)
+        hidden = self._wide(x, carry, activate=True)
+        return self._point(hidden, carry, activate=True).add_(x)
 
 
 class SeanetEncoder:
@@ -53,15 +52,15 @@ class SeanetEncoder:
             channels, length = channels * 2, length // stride
         prefix = f"encoder.model.{3 * len(config.ratios) + 2}.conv.conv"
         self._last = take_conv(take, prefix, channels, config.dimension, kernel=config.last_kernel_size, length=length)
-        stages = sum(residual.carry_width + conv.carry_width for residual, conv in self._stages)
-        self.carry_width = self._first.carry_width + stages + self._last.carry_width
+        stages = [width for residual, conv in self._stages for width in (*residual.carry_widths, conv.carry_width)]
+        self.carry_widths = (self._first.carry_width, *stages, self._last.carry_width)
 
     def __call__(self, x: Tensor, carry: Carry) -> Tensor:
         """Encode whole frames."""
         x = self._first(x, carry)
         for residual, conv in self._stages:
-            x = conv(functional.elu_(residual(x, carry)), carry)
-        return self._last(functional.elu_(x), carry)
+            x = conv(residual(x, carry), carry, activate=True)
+        return self._last(x, carry, activate=True)
 
 
 class SeanetDecoder:
@@ -79,12 +78,12 @@ class SeanetDecoder:
             self._stages.append((conv, _Residual(take, f"decoder.model.{3 * i + 3}", channels, length, config)))
         prefix = f"decoder.model.{3 * len(config.ratios) + 2}.conv.conv"
         self._last = take_conv(take, prefix, channels, 1, kernel=config.last_kernel_size, length=length)
-        stages = sum(conv.carry_width + residual.carry_width for conv, residual in self._stages)
-        self.carry_width = self._first.carry_width + stages + self._last.carry_width
+        stages = [width for conv, residual in self._stages for width in (conv.carry_width, *residual.carry_widths)]
+        self.carry_widths = (self._first.carry_width, *stages, self._last.carry_width)
 
     def __call__(self, x: Tensor, carry: Carry) -> Tensor:
         """Decode whole frames."""
         x = self._first(x, carry)
         for conv, residual in self._stages:
-            x = residual(conv(functional.elu_(x), carry), carry)
-        return self._last(functional.elu_(x), carry)
+            x = residual(conv(x, carry), carry)
+        return self._last(x, carry, activate=True)

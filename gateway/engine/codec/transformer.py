@@ -15,8 +15,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from gateway.engine.codec.config import MimiConfig
-from gateway.engine.codec.layers import linear, padding_rows
+from gateway.engine.codec.layers import linear
 from gateway.engine.codec.weights import TakeTensor
+from gateway.engine.graphs import padding_rows
 
 # Which repository's attention window to follow (specs/moshi-model.md section 4.1).
 Window = Literal["moshi", "personaplex"]

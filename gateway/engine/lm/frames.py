@@ -65,7 +65,7 @@ class LockstepFrames:
             like(1, config.dim),
             like(1, config.text_card),
         )
-        self._call = GraphedCall[tuple[Tensor, ...]](self._advance, pad)
+        self._call = GraphedCall[tuple[Tensor, ...]](self._advance, pad, blocks=True)
 
     def open(self, slot_idx: int, prompt: PromptRows, sampling: SamplingOptions) -> None:
         """Start a call; every field of `sampling` must be set."""
@@ -80,9 +80,9 @@ class LockstepFrames:
         self._position[slot_idx] = len(prompt.rows) - 1
         self._row[slot_idx] = rows[-1]
         self._sampling.set(slot_idx, sampling)
-        self._num_rows[slot_idx] = 0
-        for row in prompt.rows[:-1]:
-            self._remember(slot_idx, row)
+        kept = prompt.rows[:-1][-self.profile.window :]
+        self._num_rows[slot_idx] = len(prompt.rows) - 1
+        self._history[slot_idx, np.arange(len(prompt.rows) - 1 - len(kept), len(prompt.rows) - 1) % self.profile.window] = kept
 
     def close(self, slot_idx: int) -> None:
         """Forget a call."""
@@ -96,6 +96,10 @@ class LockstepFrames:
     def set_user(self, slots: Tensor, codes: Tensor) -> None:
         """The user's codes of this step, int64 [N, CODEBOOKS], of the armed slots int64 [N]."""
         self._user[slots] = codes
+
+    def set_pad_bias(self, bias: NDArray[np.float32]) -> None:
+        """What this step adds to the log-probability of text padding, float32 [num_slots]. Free as long as it does not change."""
+        self._sampling.set_pad_bias(bias)
 
     def embed_rows(self, rows: Tensor) -> Tensor:
         """Input embeddings [N, dim] of int64 [N, ROW_WIDTH] rows."""
@@ -152,8 +156,9 @@ class LockstepFrames:
     def read_rows(self, slots: Sequence[int]) -> NDArray[np.int64]:
         """The rows that the last step read, int64 [N, ROW_WIDTH]; also appends them to the slots' windows."""
         rows: NDArray[np.int64] = self._row[torch.tensor(slots, device=self._device)].cpu().numpy()
-        for slot_idx, row in zip(slots, rows, strict=True):
-            self._remember(slot_idx, row)
+        at = np.asarray(slots)
+        self._history[at, self._num_rows[at] % self.profile.window] = rows
+        self._num_rows[at] += 1
         return rows
 
     def window_rows(self, slot_idx: int) -> NDArray[np.int32]:
@@ -190,7 +195,3 @@ class LockstepFrames:
         self._user_before[slots] = torch.where(live[:, None], self._user[slots], self._user_before[slots])
         self._position[slots] = target
         return text, frame
-
-    def _remember(self, slot_idx: int, row: NDArray[np.int64]) -> None:
-        self._history[slot_idx, self._num_rows[slot_idx] % self.profile.window] = row
-        self._num_rows[slot_idx] += 1

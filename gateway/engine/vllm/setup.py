@@ -15,7 +15,7 @@ from gateway.engine.layout import CODEBOOKS, LMConfig
 from gateway.errors import ConfigError
 
 # Positions of one KV block: the smallest that each platform's attention takes, so that short prompts are shared by whole blocks.
-BLOCK_SIZE_CPU, BLOCK_SIZE_CUDA = 32, 16
+BLOCK_SIZE_CPU, BLOCK_SIZE_CUDA = 128, 16
 PREFILL_CHUNK_CPU, PREFILL_CHUNK_CUDA = 64, 256  # prompt rows per step: what a joining caller may cost the others
 CPU_MEMORY_SHARE = 0.8  # of the memory that is free: the rest is for activations, audio and other programs
 FLASH_HEAD_DIM = 128  # head size with which FlashAttention's decode graphs were right on one H200 (see engine_config)

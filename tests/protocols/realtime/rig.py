@@ -184,10 +184,12 @@ class Rig:
         self._ready_s = math.inf
         self._tick_s = math.inf
         self._queue = np.zeros(0, np.float32)
+        self._replays: list[Pcm] = []
         self._tones: dict[int, float] = {}
         self._texts: dict[int, str] = {}
         self._user: Callable[[int], Pcm | None] | None = None
         self._is_over = False
+        self._is_paused = False
         self._take(self.codec.connect({}))
         self._pump()
 
@@ -240,7 +242,7 @@ class Rig:
             self.now += 0.005
             if self.now >= self._ready_s:
                 self._ready_s = math.inf
-                self._tick_s = self.now + FRAME_S
+                self._tick_s = math.inf if self._is_paused else self.now + FRAME_S
                 self._tell(Ready(session_id="s1", voice_prompt="NATF2", sampling=SamplingOptions(), model="m", epoch=self.epoch))
             if self.now >= self._tick_s and (self._pads or self._queue.size >= FRAME):
                 self._tick_s += FRAME_S
@@ -264,9 +266,10 @@ class Rig:
 
     def step(self) -> None:
         """One frame of the model."""
-        real = self._queue[:FRAME]
-        self._queue = self._queue[FRAME:]
-        heard = np.zeros(FRAME, np.float32)
+        is_replay = bool(self._replays)
+        real = np.zeros(0, np.float32) if is_replay else self._queue[:FRAME]
+        heard = self._replays.pop(0) if is_replay else np.zeros(FRAME, np.float32)
+        self._queue = self._queue[real.size :]
         heard[: real.size] = real
         if real.size:
             self.heard.append(heard)
@@ -279,7 +282,9 @@ class Rig:
         self._tell(AudioOut(pcm=pcm, frame_idx=i, epoch=self.epoch))
         if text:
             self._tell(TextDelta(text=text, frame_idx=i, epoch=self.epoch))
-        self._tell(Heard(pcm=heard, real_samples=real.size, skipped_samples=0, frame_idx=i, epoch=self.epoch))
+        self._tell(Heard(pcm=heard, real_samples=real.size, skipped_samples=0, frame_idx=i, is_replay=is_replay, epoch=self.epoch))
+        if is_replay:
+            self.step()  # as fast as the model can
 
     def end(self, last: Ended | Failed) -> None:
         """The session is over for a reason of the gateway's."""
@@ -337,6 +342,11 @@ class Rig:
                     self.pushed.append(output)
                     self._event(output)
 
+    def _run_clock(self, is_running: bool) -> None:
+        self._is_paused = not is_running
+        if self._ready_s == math.inf:
+            self._tick_s = self.now + FRAME_S if is_running else math.inf
+
     def _record(self, event: dict[str, Any] | None, *, is_client: bool, close_code: int | None = None) -> None:
         line = len(self.capture) + 1
         self.capture.append(Record(line=line, is_client=is_client, seconds=self.now - 1000.0, event=event, close_code=close_code))
@@ -350,9 +360,10 @@ class Rig:
             case Reprime():
                 self._purge()
                 self._ready_s, self._tick_s = self.now + self._prime_s, math.inf
-                if event.replay_frames:
-                    self._queue = np.concatenate([*self.heard[-event.replay_frames :], self._queue])
+                self._replays = list(self.heard[-event.replay_frames :]) if event.replay_frames else []
             case AudioIn():
+                if self._is_paused:
+                    self._run_clock(True)
                 self._queue = np.concatenate([self._queue, event.pcm])
             case Cancel():
                 self._purge()
@@ -364,7 +375,7 @@ class Rig:
             case ClearInput():
                 self._queue = np.zeros(0, np.float32)
             case RunClock():
-                self._tick_s = self.now + FRAME_S if event.is_running else math.inf
+                self._run_clock(event.is_running)
             case HangUp(kind=None):
                 self._is_over = True
                 self._ready_s = self._tick_s = math.inf

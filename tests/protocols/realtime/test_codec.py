@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,11 +11,26 @@ import pytest
 
 from protocols.codec import CodecState
 from protocols.errors import CloseCode, ErrorKind, RemoteProtocolError
-from protocols.events import AudioIn, AudioOut, Cancel, ClearInput, Clock, Ended, EndReason, Failed, HangUp, Open, Reprime, RunClock, Steer
+from protocols.events import (
+    AudioIn,
+    AudioOut,
+    Cancel,
+    ClearInput,
+    Clock,
+    Ended,
+    EndReason,
+    Failed,
+    HangUp,
+    Open,
+    Reprime,
+    Reserved,
+    RunClock,
+    Steer,
+)
 from protocols.realtime.hold import FOR_EVER
 from protocols.realtime.meter import Count, Timer
 from protocols.realtime.priming import Stage
-from tests.protocols.realtime.rig import CAPACITY, EXPIRED, FRAME, Rig, audio_of, b64, hears, s16, tone
+from tests.protocols.realtime.rig import CAPACITY, EXPIRED, FRAME, LevelDetector, Rig, audio_of, b64, hears, s16, tone
 from tests.protocols.realtime.test_vectors_calls import live, speaking
 
 SECOND = {"type": "input_audio_buffer.append", "audio": b64(bytes(48_000))}
@@ -126,12 +142,21 @@ class TestHolding:
         rig, *_ = speaking()
         rig.client({"type": "response.cancel"})
         rig.take()
-        rig.run(1.0)
+        rig.run(0.5)
         assert rig.types() == []
         rig.talk(0.3)
-        rig.talk(0.3, None)
-        rig.run(0.3)
+        rig.talk(0.7, None)
         assert "response.created" in rig.types()
+
+    def test_a_word_gap_is_not_the_end_of_the_user_s_turn(self) -> None:
+        rig, *_ = speaking()
+        rig.talk(0.4)
+        rig.client({"type": "response.cancel"})
+        rig.take()
+        rig.talk(0.3)
+        rig.talk(0.16, None)
+        rig.talk(0.3)
+        assert "response.created" not in rig.types()
 
     def test_client_cancel_holds_two_seconds_at_most(self) -> None:
         rig, *_ = speaking()
@@ -157,6 +182,98 @@ class TestHolding:
         rig.talk(0.4)
         rig.talk(1.0, None)
         assert "response.created" in rig.types()
+
+
+class TestWaiting:
+    """Before the session: whatever a caller in the queue sends is kept, and session.created comes first."""
+
+    def test_messages_that_came_early_are_answered_after_session_created(self) -> None:
+        rig = Rig(is_full=True)
+        rig.client(update(instructions="You are Ada."), SECOND)
+        rig.run(70)
+        assert rig.types() == []
+        assert rig.codec.due_s == math.inf
+        rig._tell(Reserved(session_id="s1"))
+        rig.run(0.5)
+        assert rig.types() == ["session.created", "session.updated"]
+        assert rig.closed is None
+        assert of(rig, Open)[0].persona == "You are Ada."
+
+    def test_not_without_end(self) -> None:
+        rig = Rig(is_full=True)
+        rig.client(*([json.dumps(SECOND)] * 300))
+        with pytest.raises(RemoteProtocolError):
+            rig.client(*([json.dumps(SECOND)] * 200))
+
+
+class TestPrompt:
+    """4.1, 4.10: what the model is primed with."""
+
+    @pytest.mark.parametrize("kind", ["item", "response"])
+    def test_system_text_that_does_not_fit_is_refused_and_the_call_goes_on(self, kind: str) -> None:
+        rig = Rig(options={"max_persona_tokens": 20})
+        text = "word " * 30
+        item = {"type": "message", "role": "system", "content": [{"type": "input_text", "text": text}]}
+        if kind == "item":
+            rig.client({"type": "conversation.item.create", "item": item})
+        else:
+            rig.client({"type": "response.create", "response": {"instructions": text}})
+        assert rig.types()[1:] == ["error"]
+        assert rig.sent[1]["error"]["code"] == "string_above_max_length"
+        rig.client(SECOND)
+        rig.until_live()
+        assert of(rig, Open)[0].persona is None
+
+    def test_a_long_history_is_counted_once(self) -> None:
+        counted: list[str] = []
+
+        def rows(voice: str | None, persona: str) -> int:
+            counted.append(persona)
+            return 77 + len(persona.split())
+
+        rig = Rig(prompt_rows=rows)
+        for i in range(300):
+            item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": f"{i} " + "word " * 50}]}
+            rig.client({"type": "conversation.item.create", "item": item})
+            rig.run(0.01)
+        counted.clear()
+        rig.client(SECOND)
+        rig.until_live()
+        assert len(counted) < 200
+
+    def test_system_text_outlives_a_change_of_persona(self) -> None:
+        rig = Rig()
+        item = {"type": "message", "role": "system", "content": [{"type": "input_text", "text": "ACCOUNT 17"}]}
+        rig.client({"type": "conversation.item.create", "item": item}, SECOND)
+        rig.until_live()
+        rig.says(2, 10, f2=" hi")
+        rig.run(3)
+        rig.client(update(instructions="You are Bob."))
+        rig.run(2)
+        assert of(rig, Reprime)[0].persona == "You are Bob.\nACCOUNT 17\nYou said: hi"
+
+    def test_text_items_of_a_live_call_are_stored_without_effect(self) -> None:
+        rig = live()
+        item = {"type": "message", "role": "system", "content": [{"type": "input_text", "text": "be brief"}]}
+        rig.client({"type": "conversation.item.create", "item": item})
+        assert rig.sent[0]["x_duplex"]["effect"] == "none"
+        rig.run(1)
+        assert of(rig, Reprime) == []
+
+    def test_sampling_is_fixed_once_the_model_is_primed(self) -> None:
+        rig = live(update={"x_duplex": {"sampling": {"seed": 5}}})
+        assert of(rig, Open)[0].sampling.text_seed == 5
+        rig.client(update(x_duplex={"sampling": {"seed": 6}}))
+        assert rig.sent[0]["session"]["x_duplex"]["ignored"] == ["x_duplex.sampling"]
+        rig.run(1)
+        assert of(rig, Reprime) == []
+
+    def test_an_out_of_band_request_leaves_no_trace(self) -> None:
+        rig = Rig()
+        rig.client({"type": "response.create", "response": {"conversation": "none", "instructions": "Summarise as JSON"}}, SECOND)
+        rig.until_live()
+        assert of(rig, Open)[0].persona is None
+        assert [m["response"]["status"] for m in rig.sent if m["type"] == "response.done"] == ["failed"]
 
 
 class TestGate:
@@ -226,6 +343,32 @@ class TestClock:
         assert of(rig, RunClock) == [RunClock(is_running=False)]
         rig.append(tone(300))
         assert of(rig, RunClock)[-1] == RunClock(is_running=True)
+
+    def test_an_upload_is_heard_to_its_end(self) -> None:
+        rig = live()
+        rig.client({"type": "input_audio_buffer.append", "audio": b64(s16(tone(300, 15 * 24_000, -60)))})
+        rig.run(16)
+        assert of(rig, RunClock) == []
+        assert len(rig.heard) >= 187
+
+    def test_a_parked_call_that_is_primed_again_ticks_again(self) -> None:
+        rig, *_ = speaking(last=10)
+        rig.run(14)
+        assert of(rig, RunClock)[-1] == RunClock(is_running=False)
+        rig.client(update(instructions="You are Bob."))
+        rig.run(1)
+        at = rig.frame_idx
+        rig.run(1)
+        assert rig.frame_idx > at
+
+    def test_a_response_that_began_while_the_clock_was_stopped_comes_to_its_end(self) -> None:
+        rig = live()
+        while not of(rig, RunClock):
+            rig.run(0.005)
+        rig._texts[rig.frame_idx] = " late"
+        rig.step()  # the frame that was under way
+        rig.run(3)
+        assert rig.types().count("response.done") == 1
 
     def test_a_replay_wakes_a_parked_call_as_well(self) -> None:
         rig = live()
@@ -359,6 +502,31 @@ class TestTurns:
         ]  # fmt: skip
 
 
+class TestLateDetector:
+    """A detector that is a frame late must not cut what began meanwhile."""
+
+    def test_a_request_that_was_answered_meanwhile_is_not_dropped(self) -> None:
+        rig = live(detector=LevelDetector(late=2))
+        rig.client({"type": "response.create"})
+        first = rig.frame_idx + 5
+        rig.says(first, first + 40, **{f"f{first}": " yes"})
+        rig.talk(0.4, None)
+        rig.talk(0.3)
+        rig.talk(1.0, None)
+        assert "response.done" not in rig.types()
+
+
+class TestLatePersona:
+    def test_frames_that_are_heard_again_are_no_silence_of_the_user(self) -> None:
+        rig = live()
+        rig.talk(0.6)
+        rig.client(update(instructions="You are Ada."))
+        for _ in range(30):
+            rig.talk(0.04)
+        assert rig.types().count("input_audio_buffer.speech_started") == 1
+        assert "input_audio_buffer.speech_stopped" not in rig.types()
+
+
 class TestSlowReader:
     """3.13: what a client does not read in time ends the response, not the call."""
 
@@ -404,6 +572,39 @@ class TestInput:
         rig = live()
         rig.client(json.dumps({"type": "session.heartbeat"}).encode())
         assert rig.types() == ["session.heartbeat_ack"]
+
+    @pytest.mark.parametrize("kind", ["item", "response"])
+    def test_audio_in_an_item_that_does_not_fit_leaves_no_trace(self, kind: str) -> None:
+        rig = live(options={"input_max_ms": 1000})
+        part = {"type": "input_audio", "audio": b64(bytes(100_000))}
+        item = {"id": "x", "type": "message", "role": "user", "content": [part]}
+        if kind == "item":
+            rig.client({"type": "conversation.item.create", "item": item})
+        else:
+            rig.client({"type": "response.create", "response": {"input": [item]}})
+        assert rig.types() == ["error"]
+        rig.client({"type": "conversation.item.retrieve", "item_id": "x"})
+        assert rig.types() == ["error", "error"]
+
+    def test_a_question_in_a_file_is_heard_before_its_answer_is_awaited(self) -> None:
+        rig = live()
+        rig.client(
+            {"type": "input_audio_buffer.append", "audio": b64(s16(tone(300, 6 * 24_000)))},
+            {"type": "input_audio_buffer.commit"},
+            {"type": "response.create"},
+        )
+        rig.run(5.5)
+        assert "response.done" not in rig.types(), "neither given up nor cancelled by its own question"
+        assert rig.pad_bias == 0
+        rig.run(6)
+        assert [m["response"]["x_duplex"]["reason"] for m in rig.sent if m["type"] == "response.done"] == ["no_speech"]
+
+    def test_a_commit_drops_half_a_sample(self) -> None:
+        rig = live()
+        rig.talk(0.6)
+        rig.client({"type": "input_audio_buffer.append", "audio": b64(bytes(961))})
+        rig.client({"type": "input_audio_buffer.commit"})
+        assert rig.codec._buffer._converter.num_carried == 0
 
     def test_an_audio_item_is_heard(self) -> None:
         rig = Rig()
@@ -465,6 +666,16 @@ class TestEnd:
         rig = Rig()
         rig.run(61)
         assert rig.closed is not None
+
+    def test_what_the_session_had_on_its_way_opens_no_response(self) -> None:
+        rig = live()
+        rig.block()
+        rig.says(rig.frame_idx, rig.frame_idx + 5, **{f"f{rig.frame_idx}": " oh"})
+        rig.frames(3)
+        rig.client({"type": "session.close"})
+        rig.unblock()
+        assert rig.types()[-1] == "session.closed"
+        assert rig.types().count("response.created") == rig.types().count("response.done")
 
     def test_nothing_comes_after_the_close(self) -> None:
         rig = live()

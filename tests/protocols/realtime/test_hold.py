@@ -10,23 +10,29 @@ from protocols.realtime.hold import FOR_EVER, MAX_FRAMES, Hold, HoldReason
     [
         # # is a frame in which the user speaks; the last letter goes on; None: never over
         (HoldReason.BARGE_IN, ".", 6),  # at least
-        (HoldReason.BARGE_IN, "###.", 6),
-        (HoldReason.BARGE_IN, "######.", 7),  # while the user speaks
-        (HoldReason.BARGE_IN, "#########.", 10),
+        (HoldReason.BARGE_IN, "##.", 6),
+        (HoldReason.BARGE_IN, "######.", 10),  # while the user speaks; gaps between words are no end
+        (HoldReason.BARGE_IN, "#######..##.", 15),
         (HoldReason.BARGE_IN, "#", 25),  # at most
         (HoldReason.CLIENT, ".", 20),  # cancel_hold_ms
         (HoldReason.CLIENT, "#", 20),
-        (HoldReason.CLIENT, "..#.", 6),  # at least, though the user has spoken and stopped
-        (HoldReason.CLIENT, "......##.", 9),
+        (HoldReason.CLIENT, "###.", 7),
+        (HoldReason.CLIENT, "..#.", 20),  # a click is no turn
+        (HoldReason.CLIENT, "......###.", 13),
         (HoldReason.LIMIT, ".", None),
         (HoldReason.LIMIT, "#", None),
-        (HoldReason.LIMIT, "." * 300 + "##.", 303),
+        (HoldReason.LIMIT, "#." * 2 + ".", None),
+        (HoldReason.LIMIT, "." * 300 + "###.", 307),
         (HoldReason.GATE, "###.", None),
     ],
 )
 def test_a_hold_lasts_as_long_as_its_reason(reason: HoldReason, user: str, num_frames: int | None) -> None:
     hold = Hold(reason, 20)
-    is_over = [hold.step(letter == "#") for letter in user.ljust(1000, user[-1])]
+    inactive = 100  # frames since the user spoke, before the hold
+    is_over = []
+    for letter in user.ljust(1000, user[-1]):
+        inactive = 0 if letter == "#" else inactive + 1
+        is_over.append(hold.step(inactive))
     assert (is_over.index(True) + 1 if True in is_over else None) == num_frames
 
 
@@ -44,4 +50,4 @@ def test_the_model_is_steered_no_longer_than_a_hold_can_last(reason: HoldReason,
     hold = Hold(reason, client_frames)
     assert hold.steer_frames == most
     if most < FOR_EVER:
-        assert [hold.step(True) for _ in range(most)].index(True) + 1 == most
+        assert [hold.step(0) for _ in range(most)].index(True) + 1 == most
