@@ -71,7 +71,7 @@ class VoiceActivity:
     """
 
     def __init__(self, sample_rate: int) -> None:
-        """Load the network and start the worker; `sample_rate` is the engine's.
+        """Load the network; `sample_rate` is the engine's. The worker starts with the first stream: who loads and goes leaves no thread.
 
         Raises:
             ConfigError: ONNX runtime or the weights are not installed.
@@ -83,12 +83,13 @@ class VoiceActivity:
         self._waiting: dict[_Stream, None] = {}  # streams whose queue is not empty, longest waiting first
         self._is_stopped = False
         self._worker = threading.Thread(target=self._work, name="voice-activity", daemon=True)
-        self._worker.start()
 
     # Public
 
     def stream(self, wake: Callable[[], None]) -> SpeechDetector:
         """Return the detector of one caller; `wake` is called on the running loop when it has results."""
+        if self._worker.ident is None and not self._is_stopped:
+            self._worker.start()
         return _Stream(self, wake, _Row(self._sample_rate))
 
     def stop(self) -> None:
@@ -96,7 +97,8 @@ class VoiceActivity:
         with self._changed:
             self._is_stopped = True
             self._changed.notify()
-        self._worker.join()
+        if self._worker.ident is not None:
+            self._worker.join()
 
     # Private: `submit` and `forget` are the streams'
 

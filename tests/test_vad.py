@@ -318,7 +318,7 @@ async def test_stopping_ends_the_worker_and_leaves_the_callers_without_results()
     caller = Caller(activity)
     activity.stop()
     activity.stop()
-    assert "voice-activity" not in [thread.name for thread in threading.enumerate()]
+    assert not activity._worker.is_alive()
     caller.feed(speech(1))
     caller.detector.close()
     assert caller.detector.take() == []

@@ -263,8 +263,7 @@ async def test_a_tone_keeps_its_pitch_at_every_rate(audio_format: Any, rate: int
         data = (sound * (32768 if dtype == "<i2" else 1)).astype(dtype).tobytes()
         for start in range(0, len(data), len(data) // 25):
             await client.send("input_audio_buffer.append", audio=base64.b64encode(data[start : start + len(data) // 25]).decode())
-            await asyncio.sleep(0.04)
-        await asyncio.sleep(1)
+        await until(lambda: bool(place.engine.parts) and len(place.engine.parts[0].heard) >= 16, timeout_s=20)  # it, and some silence
         heard = place.engine.parts[0].heard_pcm
     place.check()
     loud = np.flatnonzero(np.abs(heard) > 0.05)

@@ -89,7 +89,7 @@ BAD_BODIES = [
     (b'{"expires_after": {"seconds": 7201}}', "invalid_value", "expires_after.seconds"),
     (b'{"expires_after": {"seconds": "60"}}', "invalid_type", "expires_after.seconds"),
     (b'{"expires_after": {"seconds": 60.5}}', "invalid_type", "expires_after.seconds"),
-    (b'{"expires_after": {"seconds": NaN}}', "invalid_type", "expires_after.seconds"),
+    (b'{"expires_after": {"seconds": NaN}}', "invalid_json", None),
     (b'{"expires_after": {"seconds": true}}', "invalid_type", "expires_after.seconds"),
 ]
 
