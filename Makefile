@@ -16,7 +16,9 @@ serve: $(VENV)/serve.stamp
 	$(BIN)/python -m gateway $(ARGS)
 
 test: $(VENV)/test.stamp
-	$(BIN)/python -m pytest $(ARGS)
+	PYTHON=$(BIN)/python bash tests/clients/install.sh
+	$(BIN)/python -m pytest --ignore=tests/clients $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile tests/clients
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .

@@ -246,7 +246,7 @@ def test_a_pad_bias_makes_its_row_speak_and_touches_no_other(rows: Rows, engine:
     assert same(rows.close(0), expected)
     pcm, text = rows.close(1)
     assert text[:3] == expected[1][:3]
-    assert np.array_equal(pcm[:3], expected[0][:3])  # until the bias, bit for bit what is without
+    assert same((pcm[:3], text[:3]), (expected[0][:3], expected[1][:3]))  # until the bias, what is without
     # An engine may say what it drew one step later, as Moshi does.
     assert PAD_ID not in text[4:9]
     assert PAD_ID in expected[1][4:9]
