@@ -30,11 +30,17 @@ logger = logging.getLogger("gateway")
 
 PERSONAPLEX_BYTES = 24 * 2**30  # free GPU memory: 16.7 GB of weights, and four calls of 3000 frames, 512 KiB each
 
+# How long one thread may keep the interpreter from another that waits for it. A step is a thousand short calls into torch, each of which
+# gives the interpreter away; with Python's 5 ms the event loop kept it for a whole batch of messages every time, and with sixteen callers
+# on two cores a step took 1.6 frames where it now takes about one (tests.bench.bench_callers).
+SWITCH_S = 1e-4
+
 EXIT_OK, EXIT_FAILED, EXIT_CONFIG = 0, 1, 2
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the gateway; return the exit status."""
+    sys.setswitchinterval(SWITCH_S)
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read when torch is imported; its start-up notes are not for our users
     try:
         config = load_config(argv)

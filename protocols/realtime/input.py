@@ -23,6 +23,7 @@ from protocols.realtime.wire import InputAudioAppend
 MAX_APPEND_BYTES = 15 * 1024 * 1024  # decoded, "> 15 MiB in one append" (1.7)
 
 Pcm = NDArray[np.float32]
+_NOTHING = np.empty(0, np.float32)
 
 
 class InputBuffer:
@@ -63,7 +64,7 @@ class InputBuffer:
         if not data:
             return None
         self.check_room([data], fmt, "audio")
-        tail = np.empty(0, np.float32)
+        tail = _NOTHING
         if fmt != self._format:  # "the resampler is flushed and a carried odd byte dropped" (2.5)
             tail = self._converter.flush()
             self._format, self._converter = fmt, InputConverter(fmt, self._call.rate)
@@ -73,7 +74,9 @@ class InputBuffer:
             num_samples = num_known * self._call.rate // _bytes_per_s(fmt)
             self.timeline.suppress(num_samples)
             self._call.meter.count(Count.INPUT_MS, "suppressed", num_samples * 1000 // self._call.rate)
-        pcm = np.concatenate([tail, self._converter.push(data[num_known:])])
+        pcm = self._converter.push(data[num_known:] if num_known else data)
+        if tail.size:
+            pcm = np.concatenate([tail, pcm])
         self.timeline.write(pcm.size)
         return pcm if pcm.size else None
 
