@@ -49,7 +49,10 @@ class Codec(Protocol):
 
     @property
     def due_s(self) -> float:
-        """Monotonic seconds at which `due` must be called at the latest; math.inf while nothing waits for time. Thread: any."""
+        """Monotonic seconds at which `due` must be called at the latest. Thread: any.
+
+        -math.inf while something waits to be handed out; math.inf while nothing does, not even for its time.
+        """
 
     def connect(self, query: Mapping[str, str]) -> list[ClientEvent]:
         """Take the query of the upgrade request; first call of every codec.
@@ -75,8 +78,8 @@ class Codec(Protocol):
     def due(self, now: float) -> list[Message | ClientEvent]:
         """Return what is to be written, and pushed to the session, at `now` though no event asked for it; usually nothing.
 
-        Called after every `receive` and `send`, at `due_s`, and again until it returns nothing. A codec with a queue of its own hands out
-        one message at a time, so that it can still take the later ones back.
+        Called after every `send`, at `due_s` whenever that has become less, and again until it returns nothing. A codec with a queue of its
+        own hands out one message at a time, so that it can still take the later ones back.
         """
 
     def faults(self) -> Mapping[str, int]:

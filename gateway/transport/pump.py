@@ -102,6 +102,7 @@ class Pump:
         self._upgraded_s = self._heard_s = self._loop.time()
         self._open_s = open_s
         self._push_started_s: float | None = None
+        self._wake_s = math.inf  # when the send loop looks at the codec by itself
         self._close = Close(CloseCode.INTERNAL, "internal error")  # what is said should the codec find no end
 
     async def run(self) -> None:
@@ -154,7 +155,8 @@ class Pump:
                     self._is_gone = True
 
     async def _push_all(self, events: Iterable[ClientEvent]) -> None:
-        self._events.poke()  # the codec may have an answer
+        if self._codec.due_s < self._wake_s:  # the codec has an answer; most audio has none
+            self._events.poke()
         self._push_started_s = self._loop.time()
         try:
             for event in events:
@@ -201,12 +203,12 @@ class Pump:
 
     async def _sleep(self) -> None:
         """Wait for an event, a poke or the codec's time."""
-        due_s = self._codec.due_s - self._loop.time() if self._is_connected else math.inf
-        if due_s == math.inf:
+        self._wake_s = self._codec.due_s if self._is_connected else math.inf
+        if self._wake_s == math.inf:
             await self._events.wait()
             return
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, due_s)):
+            async with asyncio.timeout_at(max(self._loop.time(), self._wake_s)):
                 await self._events.wait()
 
     async def _let_peer_listen(self) -> None:

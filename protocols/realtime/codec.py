@@ -158,6 +158,8 @@ class RealtimeCodec:
     @property
     def due_s(self) -> float:
         """When priming begins, a response that was asked for is given up, or the caller has been silent too long."""
+        if self._call.events or self._call.out.is_waiting:
+            return -math.inf
         if self.state is not CodecState.LIVE:
             return math.inf
         ends_s = math.inf if self._is_ending else min(self._idle_s, self._expires_s)

@@ -42,6 +42,11 @@ class Outgoing:
         self._meter = meter
         self._waiting: deque[_Waiting] = deque()
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether anything waits."""
+        return bool(self._waiting)
+
     def put(self, *messages: ServerMessage | Close) -> None:
         """Append messages that are never taken back."""
         self._waiting.extend(_Waiting(message, None, None) for message in messages)

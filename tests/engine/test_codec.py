@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from gateway.engine.codec import Mimi, MimiConfig, Window, load_mimi, random_mimi
-from gateway.engine.codec.layers import PACKED_PRODUCTS, Product, elu, linear
+from gateway.engine.codec.layers import elu, linear
 from gateway.engine.codec.stream import Streams
+from gateway.engine.graphs import whole_blocks
 
 os.environ.setdefault("NO_TORCH_COMPILE", "1")  # read when moshi's modules run: eager is exact and starts at once
 with warnings.catch_warnings():
@@ -219,31 +220,10 @@ def test_product_gives_a_row_the_same_bits_in_any_batch(threads: int) -> None:
     for inputs, outputs in ((2048, 256), (128, 384), (64, 512), (32, 32)):  # deep convolution, attention, codebook search, A.3
         values = torch.from_numpy(golden.golden_tensor("product", (26 + inputs, max(inputs, outputs)), "lm"))
         x, weight, bias = values[:26, :inputs], values[26:, :outputs].contiguous(), values[0, :outputs]
-        expected = linear(x, weight, bias)
+        expected = linear(whole_blocks(x), weight, bias)
         for count in range(1, 26):
-            assert torch.equal(linear(x[:count], weight, bias), expected[:count]), f"{count} rows of {inputs} x {outputs}"
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_packed_product_equals_the_plain_one_and_gives_a_row_the_same_bits_in_any_batch(threads: int) -> None:
-    torch.set_num_threads(threads)
-    for positions, inputs, outputs in ((2, 2048, 256), (480, 64, 64), (96, 128, 160)):  # deepest, widest and oddest of the tiny codec
-        values = torch.from_numpy(golden.golden_tensor("packed", (17 * positions + inputs + 1, max(inputs, outputs)), "lm"))
-        x, weight = values[: 17 * positions, :inputs].contiguous(), values[17 * positions : -1, :outputs].contiguous()
-        bias = values[-1, :outputs].contiguous()
-        product = Product(weight, bias, positions)
-        assert product._packed is not None
-        expected = product(x)
-        torch.testing.assert_close(expected, linear(x, weight, bias), atol=2e-5, rtol=0)
-        for count in range(1, 18):
-            assert torch.equal(product(x[: count * positions]), expected[: count * positions]), f"{count} rows of {inputs} x {outputs}"
-
-
-def test_small_products_and_those_of_float64_are_not_packed() -> None:
-    weight = torch.ones(64, 64)
-    assert Product(weight, None, PACKED_PRODUCTS // 64**2)._packed is None
-    assert Product(weight.double(), None, PACKED_PRODUCTS)._packed is None
-    assert torch.equal(Product(weight, None, 1)(torch.ones(3, 5, 64)), torch.full((3, 5, 64), 64.0))
+            found = linear(whole_blocks(x[:count]), weight, bias)[:count]
+            assert torch.equal(found, expected[:count]), f"{count} rows of {inputs} x {outputs}"
 
 
 def test_elu_is_exact_to_rounding_and_may_work_in_place() -> None:

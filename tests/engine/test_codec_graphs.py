@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gateway.engine.codec import Mimi, MimiConfig, load_mimi
-from gateway.engine.graphs import GraphedCall, _Capture
+from gateway.engine.graphs import GraphedCall, _Capture, whole_blocks
 
 SCRATCH = 3
 
@@ -81,6 +81,50 @@ def test_on_a_cpu_each_call_runs_its_own_rows_and_warm_up_runs_the_scratch_slot(
     assert counter.sums[:SCRATCH].tolist() == [0, 0, 0]
     call(torch.ones(3), torch.arange(3))
     assert counter.batches[-1] == 3
+
+
+def add_up(sums: Tensor, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """As Counter, on tensors only, with a sum over whole blocks of rows in between."""
+    blocks = whole_blocks(values, fill=7)
+    added = sums.index_select(0, rows) + blocks[: values.shape[0]]
+    sums.index_copy_(0, rows, added)
+    return added, blocks.sum().expand(values.shape[0])
+
+
+def test_on_a_cpu_one_trace_serves_every_number_of_rows_and_keeps_the_state() -> None:
+    plain, traced = torch.zeros(10), torch.zeros(10)
+    call = GraphedCall[tuple[Tensor, ...]](add_up, (torch.ones(1), torch.tensor([9])), state=(traced,), traced=True)
+    call.warm_up([1, 2, 4])
+    assert call._script is not None
+    assert traced[:9].tolist() == [0.0] * 9
+    for count in (5, 1, 9, 4, 2, 3, 8, 7, 6, 1):
+        values, rows = torch.arange(count) + 0.5, torch.arange(count).flip(0)
+        for found, expected in zip(call(values, rows), add_up(plain, values, rows), strict=True):
+            assert torch.equal(found, expected), f"{count} rows"
+        assert torch.equal(traced[:9], plain[:9])
+
+
+def test_the_traced_codec_equals_the_plain_one_to_the_last_bit(tmp_path: Path) -> None:
+    golden.write_mimi(tmp_path)
+    config = MimiConfig.from_json(golden.mimi_config())
+    plain, traced = (load_mimi(tmp_path / golden.MIMI_FILE, config, num_slots=9, window="moshi") for _ in range(2))
+    traced.warm_up([1, 9])
+    assert traced._encode._script is not None
+    assert traced._decode._script is not None
+    generator = torch.Generator().manual_seed(4)
+    for i in range(30):
+        mask = torch.rand(9, generator=generator) < (i % 9 + 1) / 9
+        pcm = torch.rand(9, 1920, generator=generator) - 0.5
+        if i == 15:
+            for mimi in (plain, traced):
+                mimi.reset(torch.arange(9) == 4)
+        codes = plain.encode(pcm, mask)
+        assert torch.equal(traced.encode(pcm, mask), codes)
+        assert torch.equal(traced.decode(codes, mask), plain.decode(codes, mask)), f"step {i}, {int(mask.sum())} rows"
+        for ours, theirs in ((plain.encoder_streams, traced.encoder_streams), (plain.decoder_streams, traced.decoder_streams)):
+            assert torch.equal(ours.carried[:9], theirs.carried[:9])
+            assert torch.equal(ours.ring[:, :9], theirs.ring[:, :9])
+            assert torch.equal(ours.positions[:9], theirs.positions[:9])
 
 
 @pytest.mark.parametrize(("count", "batch"), [(1, 4), (3, 4), (4, 4), (5, 8)])

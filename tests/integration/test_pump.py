@@ -41,7 +41,7 @@ class QueueCodec:
 
     @property
     def due_s(self) -> float:
-        return min((at for at, _ in self.at), default=math.inf)
+        return -math.inf if self.queue or self.breaks else min((at for at, _ in self.at), default=math.inf)
 
     def connect(self, query: Mapping[str, str]) -> list[ClientEvent]:
         self.queue.append("connected")

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from gateway.engine.graphs import padding_rows
+from gateway.engine.graphs import whole_blocks
 
 # MKL is 3.5 times as slow for 8 columns as for 16 (measured: 1920 x 48 times 48 x 8, one thread).
 MIN_COLUMNS = 16
@@ -26,44 +26,14 @@ MIN_COLUMNS = 16
 # tiny codec's five took 2.8 ms instead of 3.8 (one EPYC core). Shorter ones were no faster, and a row's result depended on the batch.
 LONG_POSITIONS = 480
 
-PACKED_PRODUCTS = 400_000  # multiplications a frame from which a product is worth oneDNN's higher price of a call
-
 LOG2_E = math.log2(math.e)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return x [..., K] times weight [K, N], plus bias [N]."""
+    """Return x [..., K] times weight [K, N], plus bias [N]. On a CPU the rows of x must be whole blocks (`graphs.whole_blocks`)."""
     flat = x.reshape(-1, weight.shape[0])
-    count = flat.shape[0]
-    padding = padding_rows(count, 1, flat.device)
-    if padding:
-        flat = functional.pad(flat, (0, 0, 0, padding))
     y = torch.mm(flat, weight) if bias is None else torch.addmm(bias, flat, weight)
-    return (y[:count] if padding else y).view(*x.shape[:-1], weight.shape[1])
-
-
-class Product:
-    """x times a weight that stays the same: as `linear`, with large weights packed once for oneDNN instead of at every call for MKL.
-
-    oneDNN gives a row the same bits in any batch by itself (measured for 1 to 17 frames, AVX-512).
-    """
-
-    def __init__(self, weight: Tensor, bias: Tensor | None, positions: int) -> None:
-        """weight [K, N], bias [N] or None; `positions` rows of x make a frame."""
-        self._weight, self._bias = weight, bias
-        self._packed: Tensor | None = None
-        is_large = positions * weight.numel() >= PACKED_PRODUCTS
-        has_onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-        if is_large and has_onednn and weight.is_cpu and weight.dtype == torch.float32:
-            self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.t().contiguous())
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Return x [..., K] times the weight [K, N], plus the bias."""
-        if self._packed is None:
-            return linear(x, self._weight, self._bias)
-        flat = x.reshape(-1, x.shape[-1])
-        y: Tensor = torch.ops.mkldnn._linear_pointwise.default(flat, self._packed, self._bias, "none", (), "")
-        return y.view(*x.shape[:-1], self._weight.shape[1])
+    return y.view(*x.shape[:-1], weight.shape[1])
 
 
 def elu(x: Tensor, out: Tensor) -> Tensor:
@@ -135,12 +105,12 @@ class CausalConv:
             group *= 2
         self._shift = group * stride  # input positions from one window to the next
         self._window = self._shift + self._context
-        self._bias = bias
-        wide = torch.zeros(self._window, inputs, group, outputs, dtype=weight.dtype, device=weight.device)
+        self._rows = length // self._shift  # of the product, for one row of x
+        self._weight = torch.zeros(self._window, inputs, group, outputs, dtype=weight.dtype, device=weight.device)
         for i in range(group):
-            wide[i * stride : i * stride + kernel, :, i] = weight.view(kernel, inputs, outputs)
-        wide = wide.view(self._window * inputs, group * outputs)
-        self._product = Product(wide, None if bias is None else bias.repeat(group), length // self._shift)
+            self._weight[i * stride : i * stride + kernel, :, i] = weight.view(kernel, inputs, outputs)
+        self._weight = self._weight.view(self._window * inputs, group * outputs)
+        self._bias = None if bias is None else bias.repeat(group)
         self._stride = stride
         self._filter: Tensor | None = None  # [outputs, inputs, 1, kernel] of torch's own convolution, where that is faster
         if weight.is_cpu and kernel > 1 and group == 1 and length // stride >= LONG_POSITIONS:
@@ -155,12 +125,11 @@ class CausalConv:
         if self._filter is not None:
             image = x.unsqueeze(1).permute(0, 3, 1, 2)  # [n, inputs, 1, T], channels last as x lies
             return functional.conv2d(image, self._filter, self._bias, (1, self._stride)).permute(0, 2, 3, 1).flatten(1, 2)
+        n, length, channels = x.shape
         if self._window > 1:
-            n, length, channels = x.shape
-            shape = (n, (length - self._context) // self._shift, self._window * channels)
-            x = x.as_strided(shape, (length * channels, self._shift * channels, 1))
-        y = self._product(x)
-        return y if y.shape[2] == self._outputs else y.view(y.shape[0], -1, self._outputs)
+            x = x.as_strided((n, self._rows, self._window * channels), (length * channels, self._shift * channels, 1))
+        y = linear(whole_blocks(x, self._rows), self._weight, self._bias)
+        return y[:n].view(n, -1, self._outputs)
 
 
 class TransposedConv:

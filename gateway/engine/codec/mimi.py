@@ -130,8 +130,9 @@ class Mimi:
         silence = torch.zeros(1, config.frame_samples, device=self.device)
         zeros = torch.zeros(1, num_codebooks, dtype=torch.int64, device=self.device)
         pool = torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
-        self._encode = GraphedCall[Tensor](lambda pcm, rows: self.encoder(self.encoder_streams, pcm, rows), (silence, scratch), pool=pool)
-        self._decode = GraphedCall[Tensor](lambda codes, rows: self.decoder(self.decoder_streams, codes, rows), (zeros, scratch), pool=pool)
+        into, out = self.encoder_streams, self.decoder_streams
+        self._encode = GraphedCall[Tensor](_on_tensors(self.encoder), (silence, scratch), state=into.tensors, pool=pool, traced=True)
+        self._decode = GraphedCall[Tensor](_on_tensors(self.decoder), (zeros, scratch), state=out.tensors, pool=pool, traced=True)
 
     def new_streams(self, num_slots: int, carry_width: int) -> Streams:
         """Allocate fresh streams for `self.encoder` or `self.decoder`."""
@@ -225,6 +226,11 @@ class Mimi:
             chosen = values.index_select(0, rows if values.is_cpu else here).to(self.device)
             out.index_copy_(0, here, run(chosen, here))
         return out
+
+
+def _on_tensors(direction: Callable[[Streams, Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
+    """An encoder or decoder as a function of tensors only: its streams' one by one, values, rows."""
+    return lambda carried, ring, positions, values, rows: direction(Streams(carried, ring, positions), values, rows)
 
 
 def load_mimi(

@@ -11,7 +11,7 @@ from torch import Tensor
 from gateway.engine.codec.config import MimiConfig
 from gateway.engine.codec.layers import linear
 from gateway.engine.codec.weights import TakeTensor
-from gateway.engine.graphs import padding_rows
+from gateway.engine.graphs import whole_blocks
 
 USAGE_FLOOR = 1e-5  # source: kyutai-labs/moshi, quantization/core_vq.py: usage is clamped before the division
 
@@ -42,9 +42,7 @@ class SplitQuantizer:
     def encode(self, latent: Tensor) -> Tensor:
         """Return int64 [n, num_codebooks] for latent [n, dimension]."""
         count = latent.shape[0]
-        if padding := padding_rows(count, 1, latent.device):  # once here, rather than before each product
-            latent = torch.nn.functional.pad(latent, (0, 0, 0, padding))
-        semantic, residual = linear(latent, self._input).chunk(2, dim=1)
+        semantic, residual = linear(whole_blocks(latent), self._input).chunk(2, dim=1)
         codes = [linear(semantic, *self._search[0]).argmin(dim=1)]
         for book, search in zip(self._books[1:], self._search[1:], strict=True):
             codes.append(linear(residual, *search).argmin(dim=1))

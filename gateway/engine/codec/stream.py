@@ -35,6 +35,11 @@ class Streams:
             torch.zeros(slots, device=device, dtype=torch.int64),
         )
 
+    @property
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
+        """All of the state."""
+        return self.carried, self.ring, self.positions
+
     def reset(self, rows: Tensor) -> None:
         """Make `rows` (int64 [n]) fresh. The ring is cleared too: a masked NaN would still poison a weighted sum."""
         self.carried.index_fill_(0, rows, 0)

@@ -17,7 +17,7 @@ from torch.nn import functional
 from gateway.engine.codec.config import MimiConfig
 from gateway.engine.codec.layers import linear
 from gateway.engine.codec.weights import TakeTensor
-from gateway.engine.graphs import padding_rows
+from gateway.engine.graphs import whole_blocks
 
 # Which repository's attention window to follow (specs/moshi-model.md section 4.1).
 Window = Literal["moshi", "personaplex"]
@@ -68,7 +68,8 @@ class StreamingTransformer:
         self._layers = [_Layer(take, f"{prefix}_transformer.transformer.layers.{i}.", config) for i in range(config.num_layers)]
         half = config.head_dim // 2
         self._frequencies = torch.exp(torch.arange(half, device=device) * (-math.log(config.max_period) / half))
-        self._steps = torch.arange(config.frame_positions, device=device)
+        self._length = config.frame_positions
+        self._steps = torch.arange(self._length, device=device)
         self._places = torch.arange(self._capacity, device=device)
 
     def __call__(self, x: Tensor, ring: Tensor, rows: Tensor, start: Tensor) -> Tensor:
@@ -80,10 +81,9 @@ class StreamingTransformer:
             rows: int64 [n], the slots that x belongs to.
             start: int64 [n], absolute position of x[:, 0].
         """
-        count, scratch = x.shape[0], ring.shape[1] - 1
-        if padding := padding_rows(count, x.shape[1], x.device):  # once here, rather than before each product
-            x = functional.pad(x, (0, 0, 0, 0, 0, padding))
-            rows, start = functional.pad(rows, (0, padding), value=scratch), functional.pad(start, (0, padding))
+        count, scratch, length = x.shape[0], ring.shape[1] - 1, self._length
+        # Once here, rather than before each product.
+        x, rows, start = whole_blocks(x, length), whole_blocks(rows, length, fill=scratch), whole_blocks(start, length)
         positions = start[:, None] + self._steps  # [n, T]
         angles = positions.to(x.dtype)[..., None] * self._frequencies.to(x.dtype)
         rotation = torch.polar(torch.ones_like(angles), angles)[:, :, None, None]  # [n, T, 1, 1, head_dim / 2]
