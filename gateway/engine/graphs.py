@@ -25,7 +25,8 @@ Out = TypeVar("Out", Tensor, tuple[Tensor, ...])
 
 # MKL multiplies rows in blocks of 4; left-over rows go through kernels that sum in another order, and then a row's result would
 # depend on how many neighbours it has. Padded to whole blocks, each row comes out bit for bit the same in any batch (measured for
-# 1 and 2 threads, AVX-512). Four rows cost what two cost.
+# 1 and 2 threads on an AMD EPYC with AVX-512; on an Intel Xeon, rows of small products still differed in the last place). Four rows
+# cost what two cost.
 ROW_BLOCK = 4
 
 TRACED_ROWS = 3  # of the trace of a CPU: neither 1, which broadcasts, nor a whole block
