@@ -62,23 +62,28 @@ def build_prompt(config: LMConfig, profile: Profile, voice: Voice | None, person
         free = np.full(CODEBOOKS, -1, dtype=np.int64)
         return _prompt(first[None], None, free, np.full(CODEBOOKS, config.audio_initial, dtype=np.int64))
     silence, sine = np.array(profile.silence_codes), np.array(profile.sine_codes)
-    texts = [config.padding_id] * SILENCE_FRAMES + list(persona) + [config.padding_id] * SILENCE_FRAMES
-    plain = np.array([[text, *silence, *sine] for text in texts], dtype=np.int64)
     forced = np.array([-1, *silence[1:]], dtype=np.int64)
     if voice is None or voice.codes is not None:
         codes = np.empty((0, CODEBOOKS), dtype=np.int64) if voice is None or voice.codes is None else voice.codes
-        spoken = np.array([[config.padding_id, *frame, *sine] for frame in codes], dtype=np.int64).reshape(-1, ROW_WIDTH)
-        return _prompt(stagger(config, np.concatenate([spoken, plain])), None, forced, sine)
+        return _prompt(stagger(config, prompt_frames(config, profile, codes, persona)), None, forced, sine)
     assert voice.embeddings is not None
     assert voice.ring is not None
     count = len(voice.embeddings)
     embedded = np.full((count, ROW_WIDTH), EMBEDDED, dtype=np.int64)
     last = voice.ring[:, count % RING]
     # Position M + 1: text and first codebooks of silence, acoustic codes still of the last voice frame (specs: moshi-model section 8.1).
-    rows = plain.copy()
+    rows = prompt_frames(config, profile, np.empty((0, CODEBOOKS), dtype=np.int64), persona)
     rows[0, 2 : ASSISTANT.stop] = voice.ring[2 : ASSISTANT.stop, (count + 1) % RING]
     rows[0, USER.start + 1 :] = voice.ring[USER.start + 1 :, (count + 1) % RING]
     return _prompt(np.concatenate([embedded, last[None], rows]), voice.embeddings, forced, sine)
+
+
+def prompt_frames(config: LMConfig, profile: Profile, codes: NDArray[np.int64], persona: Sequence[int]) -> NDArray[np.int64]:
+    """Frames int64 [F, ROW_WIDTH] of a prompt: the voice's codes int64 [N, CODEBOOKS], silence, the persona's pieces, silence."""
+    silence, sine = profile.silence_codes, profile.sine_codes
+    texts = [config.padding_id] * SILENCE_FRAMES + list(persona) + [config.padding_id] * SILENCE_FRAMES
+    frames = [[config.padding_id, *frame, *sine] for frame in codes] + [[text, *silence, *sine] for text in texts]
+    return np.array(frames, dtype=np.int64)
 
 
 def stagger(config: LMConfig, frames: NDArray[np.int64]) -> NDArray[np.int64]:

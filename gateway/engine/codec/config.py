@@ -48,6 +48,7 @@ class MimiConfig:
     codebook_dim: int = 256
     codebook_size: int = 2048  # entries
     num_codebooks: int = 32  # in the file; `load_mimi` keeps fewer
+    frames: int = 1  # of one call: a conversation runs frame by frame, training whole crops
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -73,6 +74,16 @@ class MimiConfig:
     def frame_positions(self) -> int:
         """Transformer positions of one frame (2)."""
         return round(self.sample_rate / self.frame_rate / math.prod(self.ratios))
+
+    @property
+    def call_samples(self) -> int:
+        """Samples of one call."""
+        return self.frames * self.frame_samples
+
+    @property
+    def call_positions(self) -> int:
+        """Transformer positions of one call."""
+        return self.frames * self.frame_positions
 
     @property
     def slot_bytes(self) -> int:

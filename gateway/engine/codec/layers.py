@@ -45,6 +45,11 @@ def elu(x: Tensor, out: Tensor) -> Tensor:
     return torch.maximum(x, power, out=out)
 
 
+def _in_place(x: Tensor) -> bool:
+    """Whether `elu` may be used: it is for a CPU, and what it overwrites no gradient can pass."""
+    return x.is_cpu and not torch.is_grad_enabled()
+
+
 class Carry:
     """What the convolutions of one step keep from the step before: read in layer order, written in the same order.
 
@@ -70,7 +75,7 @@ class Carry:
         past = next(self._past).view(n, length, channels)
         if first is not None:
             past = torch.where(first.view(n, 1, 1), x[:, :1], past)
-        if activate and x.is_cpu:
+        if activate and _in_place(x):
             joined = x.new_empty(n, length + positions, channels)
             joined.narrow(1, 0, length).copy_(past)
             elu(x, joined.narrow(1, length, positions))
@@ -121,13 +126,13 @@ class CausalConv:
         if self._context:
             x = carry.extend(x, self._context, first=first, activate=activate)
         elif activate:
-            x = elu(x, x) if x.is_cpu else functional.elu_(x)
+            x = elu(x, x) if _in_place(x) else functional.elu_(x)
         if self._filter is not None:
             image = x.unsqueeze(1).permute(0, 3, 1, 2)  # [n, inputs, 1, T], channels last as x lies
             return functional.conv2d(image, self._filter, self._bias, (1, self._stride)).permute(0, 2, 3, 1).flatten(1, 2)
-        n, length, channels = x.shape
+        n, _, channels = x.shape
         if self._window > 1:
-            x = x.as_strided((n, self._rows, self._window * channels), (length * channels, self._shift * channels, 1))
+            x = x.flatten(1).unfold(1, self._window * channels, self._shift * channels)  # [n, rows, window * C], a view
         y = linear(whole_blocks(x, self._rows), self._weight, self._bias)
         return y[:n].view(n, -1, self._outputs)
 

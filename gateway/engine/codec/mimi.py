@@ -29,29 +29,29 @@ class MimiEncoder:
 
     def __init__(self, take: TakeTensor, config: MimiConfig, quantizer: SplitQuantizer, window: Window, device: torch.device) -> None:
         self._quantizer = quantizer
-        self._frame_positions = config.frame_positions
+        self._call_positions = config.call_positions
         self._seanet = SeanetEncoder(take, config)
         self._transformer = StreamingTransformer(take, "encoder", config, window, device)
         dim, stride = config.dimension, config.frame_positions
         prefix = "downsample.conv.conv.conv"
-        self._downsample = take_conv(take, prefix, dim, dim, kernel=2 * stride, stride=stride, length=stride, bias=False)
+        self._downsample = take_conv(take, prefix, dim, dim, kernel=2 * stride, stride=stride, length=config.call_positions, bias=False)
         self._carry_widths = (*self._seanet.carry_widths, self._downsample.carry_width)
         self.carry_width = sum(self._carry_widths)
 
-    def latent(self, streams: Streams, pcm: Tensor, rows: Tensor) -> Tensor:
-        """Return the unquantised latent [n, dimension] of one frame, pcm [n, S], of the slots `rows`, and advance them."""
+    def latents(self, streams: Streams, pcm: Tensor, rows: Tensor) -> Tensor:
+        """Return the unquantised latents [n, frames, dimension] of one call, pcm [n, call_samples], of `rows`, and advance them."""
         start = streams.positions.index_select(0, rows)
         carry = Carry(streams.carried.index_select(0, rows), self._carry_widths)
         x = self._seanet(pcm.to(streams.carried.dtype)[..., None], carry)
         x = self._transformer(x, streams.ring, rows, start)
         x = self._downsample(x, carry, first=start == 0)  # alone among the convolutions, it starts with its first input repeated
         streams.carried.index_copy_(0, rows, carry.next())
-        streams.positions.index_copy_(0, rows, start + self._frame_positions)
-        return x[:, 0]
+        streams.positions.index_copy_(0, rows, start + self._call_positions)
+        return x
 
     def __call__(self, streams: Streams, pcm: Tensor, rows: Tensor) -> Tensor:
         """Return codes int64 [n, num_codebooks] of one frame, pcm [n, S], of the slots `rows`, and advance them."""
-        return self._quantizer.encode(self.latent(streams, pcm, rows))
+        return self._quantizer.encode(self.latents(streams, pcm, rows)[:, 0])
 
 
 class MimiDecoder:
@@ -59,7 +59,7 @@ class MimiDecoder:
 
     def __init__(self, take: TakeTensor, config: MimiConfig, quantizer: SplitQuantizer, window: Window, device: torch.device) -> None:
         self._quantizer = quantizer
-        self._frame_positions = config.frame_positions
+        self._call_positions = config.call_positions
         self._upsample = DepthwiseUpsample(take("upsample.convtr.convtr.convtr.weight", (config.dimension, 1, 2 * config.frame_positions)))
         self._transformer = StreamingTransformer(take, "decoder", config, window, device)
         self._seanet = SeanetDecoder(take, config)
@@ -68,13 +68,17 @@ class MimiDecoder:
 
     def __call__(self, streams: Streams, codes: Tensor, rows: Tensor) -> Tensor:
         """Return PCM float32 [n, S] of one frame, codes int64 [n, num_codebooks], of the slots `rows`, and advance them."""
+        return self.synthesise(streams, self._quantizer.decode(codes)[:, None], rows)
+
+    def synthesise(self, streams: Streams, latents: Tensor, rows: Tensor) -> Tensor:
+        """Return PCM float32 [n, call_samples] of one call, latents [n, frames, dimension], of the slots `rows`, and advance them."""
         start = streams.positions.index_select(0, rows)
         carry = Carry(streams.carried.index_select(0, rows), self._carry_widths)
-        x = self._upsample(self._quantizer.decode(codes)[:, None], carry)
+        x = self._upsample(latents, carry)
         x = self._transformer(x, streams.ring, rows, start)
         x = self._seanet(x, carry)
         streams.carried.index_copy_(0, rows, carry.next())
-        streams.positions.index_copy_(0, rows, start + self._frame_positions)
+        streams.positions.index_copy_(0, rows, start + self._call_positions)
         return x[..., 0].float()
 
 

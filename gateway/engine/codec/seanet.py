@@ -41,7 +41,7 @@ class SeanetEncoder:
     """[n, samples, 1] to [n, positions, dimension]."""
 
     def __init__(self, take: TakeTensor, config: MimiConfig) -> None:
-        channels, length = config.num_filters, config.frame_samples
+        channels, length = config.num_filters, config.call_samples
         self._first = take_conv(take, "encoder.model.0.conv.conv", 1, channels, kernel=config.kernel_size, length=length)
         self._stages: list[tuple[_Residual, CausalConv]] = []
         for i, stride in enumerate(reversed(config.ratios)):
@@ -67,7 +67,7 @@ class SeanetDecoder:
     """[n, positions, dimension] to [n, samples, 1]; no final activation, so values may leave -1..1."""
 
     def __init__(self, take: TakeTensor, config: MimiConfig) -> None:
-        channels, length = config.num_filters << len(config.ratios), config.frame_positions
+        channels, length = config.num_filters << len(config.ratios), config.call_positions
         self._first = take_conv(take, "decoder.model.0.conv.conv", config.dimension, channels, kernel=config.kernel_size, length=length)
         self._stages: list[tuple[TransposedConv, _Residual]] = []
         for i, stride in enumerate(config.ratios):

@@ -1,4 +1,4 @@
-"""The codec's transformers: a few positions per frame and row, attending to a ring of the row's last positions.
+"""The codec's transformers: a few positions per call and row, attending to a ring of the row's last positions.
 
 Here: layers, ring, window and rotary positions. Not here: which rows run, and the state's life (`stream.py`). The one rule: the ring is
 written in place, at the new positions of the rows that run and nowhere else; a position is absolute and never wraps, only its place in
@@ -26,11 +26,15 @@ NORM_EPS = 1e-5
 
 
 def ring_capacity(config: MimiConfig, window: Window) -> int:
-    """Return the positions that a ring must hold.
+    """Return the positions that a ring must hold: those that the last frame of a call sees, and the other frames of the call.
 
     Kyutai's ring shows every position it holds. PersonaPlex's labels its oldest one as future once it has wrapped, and so hides it from
     both positions of a frame: exactly what a ring that is one shorter does.
     """
+    return _visible(config, window) + config.call_positions - config.frame_positions
+
+
+def _visible(config: MimiConfig, window: Window) -> int:
     return config.context if window == "moshi" else config.context - 1
 
 
@@ -57,18 +61,19 @@ class _Layer:
         h = functional.scaled_dot_product_attention(qkv[:, :, 0].transpose(1, 2), keys, values, attn_mask=mask)
         x = x + linear(h.transpose(1, 2).flatten(2), self._out)
         h = functional.layer_norm(x, (dim,), *self._norm2, NORM_EPS)
-        return x.add_(linear(functional.gelu(linear(h, self._up)), self._down))
+        return x + linear(functional.gelu(linear(h, self._up)), self._down)
 
 
 class StreamingTransformer:
-    """Pre-norm transformer over [n, T, dimension], T positions per frame."""
+    """Pre-norm transformer over [n, T, dimension], T positions per call."""
 
     def __init__(self, take: TakeTensor, prefix: str, config: MimiConfig, window: Window, device: torch.device) -> None:
-        self._capacity = ring_capacity(config, window)
+        self._capacity, self._visible = ring_capacity(config, window), _visible(config, window)
+        self._frame = config.frame_positions
         self._layers = [_Layer(take, f"{prefix}_transformer.transformer.layers.{i}.", config) for i in range(config.num_layers)]
         half = config.head_dim // 2
         self._frequencies = torch.exp(torch.arange(half, device=device) * (-math.log(config.max_period) / half))
-        self._length = config.frame_positions
+        self._length = config.call_positions
         self._steps = torch.arange(self._length, device=device)
         self._places = torch.arange(self._capacity, device=device)
 
@@ -89,14 +94,17 @@ class StreamingTransformer:
         rotation = torch.polar(torch.ones_like(angles), angles)[:, :, None, None]  # [n, T, 1, 1, head_dim / 2]
         places = (rows[:, None] * self._capacity + positions % self._capacity).flatten()
         mask = self._mask(positions, x.dtype)
-        for layer, cache in zip(self._layers, ring, strict=True):
-            x = layer(x, cache, rows, places, rotation, mask)
+        for i, layer in enumerate(self._layers):
+            x = layer(x, ring[i], rows, places, rotation, mask)
         return x[:count]
 
     def _mask(self, positions: Tensor, dtype: torch.dtype) -> Tensor:
         # Once the frame is written, place s holds position last - (last - s) mod capacity, negative where nothing was written yet: the
-        # ring holds [last + 1 - capacity, last], and position p sees [max(0, last + 1 - capacity), p].
+        # ring holds [last + 1 - capacity, last], and position p sees [max(0, last + 1 - capacity), p]; the same for each frame of a
+        # longer call, with the last position of that frame.
         last = positions[:, -1:]
         held = (last - (last - self._places) % self._capacity)[:, None]  # [n, 1, capacity]
         hidden = (held < 0) | (held > positions[..., None])
+        if self._length > self._frame:
+            hidden |= held < (positions // self._frame * self._frame + self._frame - self._visible)[..., None]
         return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, -math.inf)[:, None]
