@@ -1,7 +1,7 @@
 """Functions captured once and then run without the interpreter: as CUDA graphs on a GPU, as TorchScript on a CPU.
 
-Here: `GraphedCall`, used by the codec and the depth transformer, and the blocks of rows that a CPU multiplies. Not here: what is captured,
-and vLLM's own graphs. The one rule: after `warm_up` nothing is captured or compiled.
+Here: `GraphedCall`, used by the codec and the depth transformer, `trace`, used by the temporal transformer too, and the blocks of rows
+that a CPU multiplies. Not here: what is captured, and vLLM's own graphs. The one rule: after `warm_up` nothing is captured or compiled.
 
 On a GPU there is one graph a batch size: a call copies its rows into static buffers, fills the rest of the bucket with padding rows, and
 replays; padding rows must be harmless to the function: they name a scratch slot that no caller owns. On a CPU one trace serves every number
@@ -42,6 +42,25 @@ def whole_blocks(x: Tensor, positions: int = 1, fill: int = 0) -> Tensor:
     if padding or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]  # a trace must serve every number of rows
         x = torch.cat((x, x.new_full((padding, *x.shape[1:]), fill)))
     return x
+
+
+def trace(fn: Callable[..., Out], example: tuple[Tensor, ...]) -> Callable[..., Out]:
+    """Record what `fn` does with `example` as TorchScript, which then runs without the interpreter and its lock.
+
+    Only for a CPU and for a function of tensors alone: numbers, and tensors that are no arguments, are remembered as they are now. What it
+    writes to must therefore be an argument.
+    """
+    with warnings.catch_warnings():
+        # PyTorch recommends torch.compile instead, which needs a compiler at run time; and a warning for every size that is recorded.
+        warnings.simplefilter("ignore")
+        script = torch.jit.trace(fn, example, check_trace=False)  # type: ignore[no-untyped-call]
+
+    def run(*arguments: Tensor) -> Out:
+        # Its optimiser would profile the shapes and start over for other numbers of rows.
+        with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
+            return cast(Out, script(*arguments))
+
+    return run
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,7 +110,9 @@ class GraphedCall(Generic[Out]):
             raise ValueError(f"buckets must be positive and captured once, not {list(buckets)}")
         if self._device.type != "cuda":
             if self._traced:
-                self._script = self._trace()
+                example = (*self._state, *self._rows(TRACED_ROWS))
+                self._plain(*example)  # what the function makes in its first run is not part of the trace
+                self._script = trace(self._plain, example)
             for size in sizes:
                 self._run(self._rows(size))
             return
@@ -103,14 +124,6 @@ class GraphedCall(Generic[Out]):
 
     def _rows(self, count: int) -> tuple[Tensor, ...]:
         return tuple(row.expand(count, *row.shape[1:]).contiguous() for row in self._pad)
-
-    def _trace(self) -> Callable[..., Out]:
-        with warnings.catch_warnings():
-            # PyTorch recommends torch.compile instead, which needs a compiler at run time; and a warning for every size that is recorded.
-            warnings.simplefilter("ignore")
-            example = (*self._state, *self._rows(TRACED_ROWS))
-            script: Callable[..., Out] = torch.jit.trace(self._fn, example, check_trace=False)  # type: ignore[no-untyped-call]
-        return script
 
     def _capture(self, inputs: tuple[Tensor, ...], pool: Any) -> _Capture[Out]:
         with torch.cuda.device(self._device):
@@ -151,16 +164,18 @@ class GraphedCall(Generic[Out]):
 
     def _run(self, inputs: tuple[Tensor, ...]) -> Out:
         """Run on a CPU."""
-        if self._script is not None:
-            # Its optimiser would profile the shapes and start over for other numbers of rows.
-            with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
-                return self._script(*self._state, *inputs)
+        run = self._plain if self._script is None else self._script
+        return run(*self._state, *inputs)
+
+    def _plain(self, *arguments: Tensor) -> Out:
+        """The function itself on a CPU, on whole blocks of rows if it asks for them; this is what a trace records."""
+        state, inputs = arguments[: len(self._state)], arguments[len(self._state) :]
         count = inputs[0].shape[0]
-        if not self._blocks or count % ROW_BLOCK == 0:
-            return self._fn(*self._state, *inputs)
         rows = -count % ROW_BLOCK
+        if not self._blocks or not (rows or torch.jit.is_tracing()):  # type: ignore[attr-defined, no-untyped-call]  # any number of rows
+            return self._fn(*state, *inputs)
         padded = (torch.cat((value, pad.expand(rows, *pad.shape[1:]))) for value, pad in zip(inputs, self._pad, strict=True))
-        outputs = self._fn(*self._state, *padded)
+        outputs = self._fn(*state, *padded)
         if isinstance(outputs, Tensor):
             return outputs[:count]
         return cast(Out, tuple(output[:count] for output in outputs))

@@ -139,6 +139,21 @@ def test_on_a_cpu_a_call_may_ask_for_whole_blocks_of_rows(count: int, batch: int
     assert counter.sums.tolist() == [*sums.tolist(), *[0.0] * (9 - count)]
 
 
+def test_a_trace_may_run_on_whole_blocks_of_rows_and_leaves_the_padding_out() -> None:
+    def block_sums(sums: Tensor, values: Tensor, rows: Tensor) -> Tensor:
+        sums.index_copy_(0, rows, sums.index_select(0, rows) + values)
+        return torch.stack((values, values.sum().expand_as(values)), dim=1)
+
+    sums = torch.zeros(10)
+    call = GraphedCall[Tensor](block_sums, (torch.full((1,), 100.0), torch.tensor([9])), state=(sums,), traced=True, blocks=True)
+    call.warm_up([1])
+    sums.zero_()
+    for count, padding in ((1, 3), (4, 0), (6, 2), (3, 1)):
+        values = torch.arange(count) + 1.0
+        assert call(values, torch.arange(count)).tolist() == [[float(value), float(values.sum()) + 100 * padding] for value in values]
+    assert sums[:7].tolist() == [4.0, 6.0, 9.0, 8.0, 5.0, 6.0, 0.0]
+
+
 @pytest.mark.parametrize("buckets", [[], [0, 1], [-1]])
 def test_impossible_buckets_are_refused(buckets: list[int]) -> None:
     with pytest.raises(ValueError, match="buckets"):

@@ -139,3 +139,38 @@ def test_the_golden_run_notices_a_window_that_is_one_key_too_long(tmp_path: Path
     wrong = dataclasses.replace(checkpoint, profile=dataclasses.replace(checkpoint.profile, window=12))
     table = golden_table("a2_personaplex")
     assert run_plain(wrong, [user_frame(i) for i in range(15)]) != [table[line] for line in range(16)]
+
+
+@pytest.mark.usefixtures("one_thread")
+@torch.inference_mode()
+def test_the_trace_of_a_cpu_equals_the_plain_function_with_any_settings_and_any_number_of_rows(tmp_path: Path) -> None:
+    checkpoint = golden_checkpoint(tmp_path, golden.A4, "personaplex")
+    plain, traced = (make_frames(checkpoint, 9) for _ in range(2))
+    traced.warm_up([1, 9])
+    assert traced._call._script is not None
+    assert [int(tensor[:9].count_nonzero()) for tensor in (traced._text, traced._audio, traced._position)] == [0, 0, 0]
+    prompt, generator = golden_prompt(checkpoint), torch.Generator().manual_seed(5)
+    options = [
+        SAMPLED,
+        GREEDY,
+        dataclasses.replace(SAMPLED, text_topk=0, audio_topk=1),
+        dataclasses.replace(SAMPLED, repetition_penalty=3.0, repetition_penalty_context=5, pad_mult=0.5),
+        dataclasses.replace(SAMPLED, text_topk=5, audio_topk=10_000, text_temperature=2.0),
+    ]
+    for i in range(40):
+        count = i % 9 + 1
+        slots = torch.randperm(9, generator=generator)[:count].tolist()
+        hidden, logits = torch.randn(count, 128, generator=generator), 4 * torch.randn(count, 320, generator=generator)
+        user = torch.randint(0, 8, (count, 8), generator=generator)
+        live, steered = [[bool(torch.rand(1, generator=generator) < share) for _ in slots] for share in (0.8, 0.2)]
+        opened, bias = slots[0], torch.randn(9, generator=generator).numpy()
+        outputs = []
+        for frames in (plain, traced):
+            for slot_idx in range(9) if i == 0 else [opened]:
+                frames.open(slot_idx, prompt, dataclasses.replace(options[(i + slot_idx) % 5], text_seed=slot_idx, audio_seed=i))
+            frames.set_pad_bias(bias)
+            frames.set_user(torch.tensor(slots), user)
+            outputs.append([*frames.advance(slots, live, steered, hidden, logits), *(tensor[:9] for tensor in frames._call._state)])
+        for found, expected in zip(outputs[1], outputs[0], strict=True):
+            assert torch.equal(found, expected), f"step {i}, {count} rows"
+    assert int(plain._sampling.num_words.sum()) > 20

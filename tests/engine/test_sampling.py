@@ -169,3 +169,13 @@ def test_penalty_context_survives_the_ring() -> None:
     assert (rows._penalise(at, torch.ones(1, CARD))[0] == 0.5).sum() == 40
     rows.set(1, dataclasses.replace(GREEDY, repetition_penalty=2.0, repetition_penalty_context=256))
     assert (rows._penalise(at, torch.ones(1, CARD))[0] == 1.0).all()
+
+
+def test_rows_with_any_topk_keep_what_a_whole_sort_says() -> None:
+    topk, card = torch.tensor([0, 1, 3, 40, 63, 64, 1000]), 64
+    logits = torch.randn(7, card, generator=torch.Generator().manual_seed(3))
+    logits[:, 5] = logits[:, 9]
+    seen = Sampler(torch.ones(7), topk, torch.zeros(7, 1, card))._smallest_kept(logits)[:, 0]
+    for row, kept in enumerate(topk.tolist()):
+        smallest = sorted(logits[row].tolist(), reverse=True)[kept - 1] if 0 < kept < card else -torch.inf
+        assert seen[row] == smallest

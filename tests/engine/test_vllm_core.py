@@ -17,6 +17,7 @@ import pytest
 import torch
 from lm_reference import GREEDY, PERSONA, golden_checkpoint, golden_prompt, golden_setup, golden_table, user_frame
 
+from gateway.engine.lm.depth import rms_norm
 from gateway.engine.prompt import PromptRows, Voice, build_prompt
 from gateway.errors import ConfigError, EngineError
 
@@ -92,6 +93,30 @@ def test_golden_table_alone(core, family: str) -> None:
     for i in range(59):
         calls.step({2: user_frame(i + first_user(family))})
     check_against_table(family, calls.close(2))
+
+
+@pytest.mark.parametrize("rows", [1, 3, 20])
+@torch.inference_mode()
+def test_the_norm_of_a_cpu_is_rms_norm(rows: int) -> None:
+    from gateway.engine.vllm.model import cpu_rms_norm
+
+    generator = torch.Generator().manual_seed(rows)
+    x, alpha = torch.randn(rows, 96, generator=generator), torch.randn(96, generator=generator)
+    torch.testing.assert_close(cpu_rms_norm(x, alpha), rms_norm(x, alpha), atol=1e-6, rtol=1e-5)
+    tiny = x * 1e-5  # its mean square is below RMS_EPS
+    torch.testing.assert_close(cpu_rms_norm(tiny, alpha), rms_norm(tiny, alpha), atol=1e-7, rtol=1e-5)
+    assert torch.equal(cpu_rms_norm(x.bfloat16(), alpha.bfloat16()), rms_norm(x.bfloat16(), alpha.bfloat16()))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="vLLM's CUDA graphs run there")
+def test_the_temporal_pass_of_a_cpu_is_traced_and_its_weights_are_kept_once(core) -> None:
+    calls = Calls(core)
+    calls.open(0)
+    calls.step({})
+    calls.close(0)
+    model = core._runner.model
+    assert model._trace is not None
+    assert [linear.weight.numel() for layer in model.layers for linear in layer.products] == [0] * 4 * len(model.layers)
 
 
 def test_golden_table_for_callers_that_join_pause_and_leave_at_random(core, family: str) -> None:

@@ -65,7 +65,9 @@ class LockstepFrames:
             like(1, config.dim),
             like(1, config.text_card),
         )
-        self._call = GraphedCall[tuple[Tensor, ...]](self._advance, pad, blocks=True)
+        self._call = GraphedCall[tuple[Tensor, ...]](
+            self._advance, pad, state=(*self._state, *self._sampling.tensors), traced=True, blocks=True
+        )
 
     def open(self, slot_idx: int, prompt: PromptRows, sampling: SamplingOptions) -> None:
         """Start a call; every field of `sampling` must be set."""
@@ -182,16 +184,27 @@ class LockstepFrames:
         self._row[slots] = rows
         return rows
 
-    def _advance(self, slots: Tensor, live: Tensor, forced: Tensor, hidden: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Static shapes, no synchronisation: runs inside a CUDA graph."""
-        target = self._position[slots] + 1
-        text = self._sampling.sample_text(slots, logits, target, self.config.padding_id)
+    @property
+    def _state(self) -> tuple[Tensor, ...]:
+        """What `_advance` reads and writes besides the sampling settings, in its order."""
+        return self._text, self._audio, self._user, self._user_before, self._position, self._row
+
+    def _advance(self, *arguments: Tensor) -> tuple[Tensor, Tensor]:
+        """`advance` as a function of tensors: `_state`, the sampling settings', slots, live, forced, hidden, logits.
+
+        Static shapes, no synchronisation: runs inside a CUDA graph.
+        """
+        text_rows, audio_rows, user, user_before, position, row, *settings = arguments[:-5]
+        slots, live, forced, hidden, logits = arguments[-5:]
+        sampling = self._sampling.on(settings)
+        target = position[slots] + 1
+        text = sampling.sample_text(slots, logits, target, self.config.padding_id)
         text = torch.where(forced[:, 0] >= 0, forced[:, 0], text)
-        codes = self._depth(hidden, text, forced[:, 1:], self._sampling.audio_sampler(slots, target, self.config.card))
-        frame = torch.cat([self._row[slots, 1:2], codes[:, 1:]], dim=1)
-        self._sampling.note_text(slots, text)
-        self._text[slots] = text
-        self._audio[slots] = codes
-        self._user_before[slots] = torch.where(live[:, None], self._user[slots], self._user_before[slots])
-        self._position[slots] = target
+        codes = self._depth(hidden, text, forced[:, 1:], sampling.audio_sampler(slots, target, self.config.card))
+        frame = torch.cat([row[slots, 1:2], codes[:, 1:]], dim=1)
+        sampling.note_text(slots, text)
+        text_rows[slots] = text
+        audio_rows[slots] = codes
+        user_before[slots] = torch.where(live[:, None], user[slots], user_before[slots])
+        position[slots] = target
         return text, frame
