@@ -12,6 +12,7 @@ are). libsoxr works in blocks: what it owes swings between 12 and 73 ms at 8 kHz
 from __future__ import annotations
 
 import binascii
+import contextlib
 from fractions import Fraction
 
 import av
@@ -33,6 +34,9 @@ def decode_base64(text: str) -> bytes:
     Raises:
         ValueError: anything else.
     """
+    if len(text) % 4 == 0 and not text.endswith("==="):  # what most clients send; Python 3.11 lets more padding pass than there may be
+        with contextlib.suppress(ValueError):
+            return binascii.a2b_base64(text, strict_mode=True)
     try:
         data = text.encode("ascii").translate(None, _WHITESPACE)
     except UnicodeEncodeError:
@@ -180,7 +184,8 @@ class InputConverter:
         if self._fmt.encoding == "f32":
             # "Float samples are clipped to [-1, 1]; NaN/Inf become 0" (2.6)
             return _bounded(np.frombuffer(data, "<f4", num_samples).astype(np.float32))
-        return np.frombuffer(data, "<i2", num_samples).astype(np.float32) / np.float32(_SCALE)
+        pcm: Pcm = np.multiply(np.frombuffer(data, "<i2", num_samples), np.float32(1 / _SCALE), dtype=np.float32)  # exact: a power of two
+        return pcm
 
 
 class OutputConverter:

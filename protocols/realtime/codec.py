@@ -162,8 +162,8 @@ class RealtimeCodec:
             return -math.inf
         if self.state is not CodecState.LIVE:
             return math.inf
-        ends_s = math.inf if self._is_ending else min(self._idle_s, self._expires_s)
-        return min(self._primer.due_s, self._speaker.due_s, self._commands.due_s, ends_s)
+        due_s = min(self._primer.due_s, self._speaker.due_s, self._commands.due_s)
+        return due_s if self._is_ending else min(due_s, self._idle_s, self._expires_s)
 
     def connect(self, query: Mapping[str, str]) -> list[ClientEvent]:
         """Ask for a slot; the query was read before the upgrade. `send(Reserved)` comes next."""

@@ -120,16 +120,19 @@ class InputBuffer:
 
 
 def _decode(text: str, path: str) -> bytes:
-    too_large = EventError("message_too_large", f"one message holds at most {MAX_APPEND_BYTES >> 20} MiB of audio", path)
     if len(text) > MAX_APPEND_BYTES * 3 // 2:
-        raise too_large
+        raise _too_large(path)
     try:
         data = decode_base64(text)
     except ValueError:
         raise EventError("invalid_value", "the audio is not valid base64", path) from None
     if len(data) > MAX_APPEND_BYTES:
-        raise too_large
+        raise _too_large(path)
     return data
+
+
+def _too_large(path: str) -> EventError:
+    return EventError("message_too_large", f"one message holds at most {MAX_APPEND_BYTES >> 20} MiB of audio", path)
 
 
 def _bytes_per_s(fmt: AudioFormat) -> int:
