@@ -1,0 +1,115 @@
+"""Let a model in training answer: questions of speakers it never heard, completed frame by frame without a cache.
+
+Thread: main.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gateway.engine.layout import CODEBOOKS, SPECIAL_TEXT_IDS, LMConfig
+from gateway.training import persona as personas
+from gateway.training.bank import SpeechBank
+from gateway.training.codec_model import TrainedMimi
+from gateway.training.dialogues import Dialogue, DialogueMaker
+from gateway.training.grammar import Ask, intent_of, plain, reply
+from gateway.training.lm_batches import Assembler, PromptMaker, Script
+from gateway.training.lm_model import TrainedLM
+from gateway.training.voices import VoicePrompts
+
+FRAMES = 112  # of an answer's conversation, 9 s
+LENGTH = 100 + FRAMES  # positions; prompts have fewer than 100
+SPOKEN = 100  # frames kept of what is spoken
+TEMPERATURE, TOPK = 0.4, 40  # of the codes; text is greedy
+
+
+class _Draw:
+    """The engine's `Sampler.draw` for one setting, without seeds."""
+
+    def draw(self, step: int, logits: Tensor) -> Tensor:
+        kept = logits.topk(TOPK, dim=-1).values[:, -1:]
+        odds = (logits / TEMPERATURE).masked_fill(logits < kept, -torch.inf).softmax(-1)
+        return torch.multinomial(odds, 1)[:, 0]
+
+
+class Examination:
+    """Fixed questions with known answers."""
+
+    def __init__(
+        self, bank: SpeechBank, num_own: int, mimi: TrainedMimi, config: LMConfig, prompts: VoicePrompts, tokenizer: Path, count: int
+    ) -> None:
+        import sentencepiece
+
+        self._tokenizer = sentencepiece.SentencePieceProcessor(model_file=str(tokenizer))
+        self._mimi, self._config = mimi, config
+        rng = random.Random(1)
+        maker = DialogueMaker(bank.index, FRAMES, seed=1)
+        prompter = PromptMaker(self._tokenizer, prompts, config, seed=1)
+        clips = list(range(num_own, len(bank.index.clips)))
+        rng.shuffle(clips)
+        self._asks: list[Ask] = []
+        scripts: list[Script] = []
+        voices = sorted(prompts.codes)
+        for i in clips:
+            if len(scripts) == count:
+                break
+            if bank.index.clips[i].role != "user":
+                continue
+            text = bank.index.clips[i].text
+            ask = Ask(*intent_of(text), text)
+            dialogue: Dialogue = maker.single(ask, i, personas.draw(rng), rng.choice(voices))
+            self._asks.append(ask)
+            scripts.append(prompter.script(dialogue, first_prompt=True))
+        self._scripts = scripts
+        self._rows = Assembler(bank, mimi, config, prompts.profile.silence_codes, LENGTH)(scripts, clean=True).rows
+        self._sizes = torch.tensor([len(script.prompt) for script in scripts], device=mimi.device)
+
+    @torch.no_grad()
+    def answer(self, lm: TrainedLM) -> tuple[list[str], Tensor]:
+        """Return what the model writes, and the codes it speaks, int64 [B, SPOKEN, CODEBOOKS]."""
+        rows = self._rows.clone()
+        count, first = len(rows), int(self._sizes.min())
+        draw: Any = _Draw()
+        for position in range(first, LENGTH):
+            is_own = position >= self._sizes  # the row at `position` is the model's to make
+            hidden = lm(rows[:, :position])[:, -1]
+            text = lm.text_logits(hidden).argmax(dim=-1)
+            text = torch.where(is_own, text, rows[:, position, 0])
+            forced = torch.where(is_own[:, None], -1, rows[:, position, 1 : 1 + CODEBOOKS])
+            codes = lm.depth(hidden.float(), text, forced, draw)
+            rows[:, position, 0] = text
+            rows[:, position, 1 : 1 + CODEBOOKS] = codes
+        written, spoken = [], []
+        for row in range(count):
+            size = int(self._sizes[row])
+            pieces = [piece for piece in rows[row, size:, 0].tolist() if piece >= SPECIAL_TEXT_IDS]
+            written.append(self._tokenizer.decode(pieces))
+            semantic, acoustic = rows[row, size : size + SPOKEN, 1:2], rows[row, size + 1 : size + 1 + SPOKEN, 2 : 1 + CODEBOOKS]
+            spoken.append(torch.cat((semantic, acoustic), dim=1))
+        return written, torch.stack(spoken)
+
+    def report(self, lm: TrainedLM, keep: Path | None = None) -> float:
+        """Say how many answers are right; with `keep`, also write texts and sound there."""
+        lm.eval()
+        written, spoken = self.answer(lm)
+        lm.train()
+        wanted = [reply(ask.intent, ask.slot, script.dialogue.persona) for ask, script in zip(self._asks, self._scripts, strict=True)]
+        right = [plain(one) == plain(other) for one, other in zip(written, wanted, strict=True)]
+        share = sum(right) / len(right)
+        print(f"examination: {sum(right)} of {len(right)} right ({share:.0%})", file=sys.stderr, flush=True)
+        wrong = [(ask.text, text) for ask, text, ok in zip(self._asks, written, right, strict=True) if not ok]
+        for text, answer in wrong[:8]:
+            print(f"    {text!r} -> {answer!r}", file=sys.stderr, flush=True)
+        if keep is not None:
+            pcm = self._mimi.decode_codes(spoken[:24])
+            dialogues = [script.dialogue for script in self._scripts]
+            asked = [(ask.text, dialogue.persona.text, dialogue.voice) for ask, dialogue in zip(self._asks, dialogues, strict=True)]
+            samples = (pcm * 32767).clamp(-32768, 32767).short().cpu()
+            torch.save({"asked": asked, "wanted": wanted, "written": written, "pcm": samples}, keep)
+        return share
