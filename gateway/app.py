@@ -31,6 +31,8 @@ from gateway.ticker import Ticker, TickerState
 from gateway.transport import ws
 from gateway.transport.http import GATE, Gate, Pages, guard, holding, refuse_plain_get
 from gateway.transport.openai import OpenAIRoutes
+from gateway.transport.page import PageFiles, fence, index_of
+from gateway.transport.status import Offer, StatusPages
 from protocols import FRAME_SAMPLES, SAMPLE_RATE, moshi, rawpcm
 from protocols.codec import Codec
 from protocols.realtime.handshake import KEY_PREFIX, PROTOCOL
@@ -79,6 +81,7 @@ def make_app(config: Config, engine: Engine) -> web.Application:
         config, app[MANAGER], ticker, app[CONNECTIONS], ring=ring, meter=metrics.realtime, pool=app[OPUS_POOL]
     )
     app.on_response_prepare.append(app[OPENAI].sign)
+    app.on_response_prepare.append(fence)
     app.cleanup_ctx.append(_life_of_the_threads)
     _add_routes(app)
     return app
@@ -236,17 +239,38 @@ def _add_routes(app: web.Application) -> None:
     app.router.add_get("/health", pages.health)
     app.router.add_get("/metrics", pages.metrics)
     app.router.add_routes(app[OPENAI].routes())
+    status = StatusPages(app[MANAGER], app[TICKER], app[SLOTS], _offer(config), has_keys=bool(config.keys))
+    app.router.add_routes(status.routes())
+    if config.page is not None:
+        app.router.register_resource(PageFiles("/app", config.page))
+        app.router.register_resource(PageFiles("/status", config.page, index="status.html", refusal=status.refusal))
     if config.static is None:
         app.router.add_get("/", pages.about)
+        return
+    app.router.add_get("/", _index)
+    if config.static == config.page:
+        app.router.register_resource(PageFiles("", config.page))
     else:
-        app.router.add_get("/", _index)
         app.router.add_static("/", config.static)
 
 
+def _offer(config: Config) -> Offer:
+    return Offer(
+        voice=config.voice,
+        persona=config.persona,
+        tells_persona=config.realtime.disclose_default_persona,
+        max_call_s=config.max_call_seconds,
+        idle_s=config.idle_seconds,
+        queue_s=config.queue_seconds,
+        overflow=config.overflow,
+        version=gateway.__version__,
+    )
+
+
 async def _index(request: web.Request) -> web.StreamResponse:
-    static = request.app[CONFIG].static
-    assert static is not None  # or the route would not be there
-    return web.FileResponse(static / "index.html")
+    config = request.app[CONFIG]
+    assert config.static is not None  # or the route would not be there
+    return index_of(config.static) if config.static == config.page else web.FileResponse(config.static / "index.html")
 
 
 async def _chat(request: web.Request) -> web.StreamResponse:

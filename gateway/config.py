@@ -157,6 +157,11 @@ class Config(pydantic.BaseModel):
         return tuple(dict.fromkeys((*self.api_keys, *(() if self.api_keys_file is None else self.api_keys_file.keys))))
 
     @property
+    def page(self) -> Path | None:
+        """Folder of this repository's own web client; None where there is none, and with `--static none`."""
+        return BUNDLED_STATIC if self.static is not None and (BUNDLED_STATIC / "index.html").is_file() else None
+
+    @property
     def is_wide_open(self) -> bool:
         """Whether other machines can reach the port."""
         return self.host not in ("localhost", "::1") and not self.host.startswith("127.")

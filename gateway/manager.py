@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 
+from gateway.calls import CallInfo, count_late, describe_call
 from gateway.engine.base import EngineInfo
 from gateway.errors import NoFreeSlot, SessionGone
 from gateway.limits import SessionSettings
@@ -88,6 +89,7 @@ class SessionManager:
         self._session_settings = session
         self._clock = clock
         self._sessions: dict[str, Session] = {}
+        self._late_before: dict[str, int] = {}  # late ticks of the server when a session came
         self._queue: deque[_Waiter] = deque()
         self._is_empty = asyncio.Event()
         self._is_empty.set()
@@ -115,6 +117,7 @@ class SessionManager:
             faults=faults,
         )
         self._sessions[session.session_id] = session
+        self._late_before[session.session_id] = count_late(self._metrics)
         self._is_empty.clear()
         if self._sweep is None:
             self._sweep = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep_and_rearm)
@@ -131,10 +134,29 @@ class SessionManager:
             raise SessionGone("no such session")
         return session
 
+    def call(self, session_id: str) -> CallInfo:
+        """Tell how a call is going.
+
+        Raises:
+            SessionGone: it has ended, or never was.
+        """
+        session = self.get(session_id)
+        num_late = count_late(self._metrics) - self._late_before[session_id]
+        return describe_call(session, self._slots, self._clock(), num_late)
+
+    def calls(self) -> list[CallInfo]:
+        """Tell how every call is going, the oldest first."""
+        return [self.call(session_id) for session_id in self._sessions]
+
     @property
     def num_sessions(self) -> int:
         """Sessions that have not ended."""
         return len(self._sessions)
+
+    @property
+    def num_queued(self) -> int:
+        """Callers that wait for a slot."""
+        return len(self._queue)
 
     @property
     def open_s(self) -> float:
@@ -222,6 +244,7 @@ class SessionManager:
     def on_end(self, session: Session) -> None:
         """Forget a session that has ended, in any state, and has given its slot back."""
         self._sessions.pop(session.session_id, None)
+        self._late_before.pop(session.session_id, None)
         for waiter in self._queue:
             if waiter.session is session:
                 self._queue.remove(waiter)

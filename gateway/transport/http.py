@@ -1,4 +1,4 @@
-"""What is answered with one reply: health, metrics, voices, a page for a server without a web client, and the JSON of every HTTP error.
+"""What is answered with one reply: health, metrics, voices, a text for a server without a web client, and the JSON of every HTTP error.
 
 No session is opened here. Every request of every route passes `guard`, which asks for origin and key before anything else is done; a
 WebSocket is refused before its upgrade. Open to strangers are the static files with `/`, for a browser cannot send a key for a page, and
@@ -30,7 +30,7 @@ from protocols.realtime.handshake import Refused, offered_protocols, read_query
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 # "keeping {"status":"ok"} when ready" (specs/moshi-protocol.md section 11). A degraded server serves its callers: nobody should restart it.
-_STATUS_WORDS = {Health.READY: "ok"}
+STATUS_WORDS = {Health.READY: "ok"}
 _SERVING = (Health.READY, Health.DEGRADED)
 _RETRY_AFTER_S = "10"
 
@@ -67,6 +67,8 @@ No web client is installed here. What there is:
   /v1/audio/duplex     WebSocket: scripts (float32 PCM and JSON)
   /v1/realtime         WebSocket: clients of OpenAI's Realtime API (JSON)
   /v1/voices           voices of this server
+  /api/config          voices, defaults, limits and load, for pages
+  /api/status          who is on the line, for operators
   /health              ready, loading, degraded, draining or failed
   /metrics             for Prometheus
 """
@@ -89,7 +91,7 @@ class Pages:
     async def health(self, request: web.Request) -> web.Response:
         """Say whether a caller would be served: 200 or 503, and why; a stranger only hears whether."""
         health = self._manager.health
-        body: dict[str, object] = {"status": _STATUS_WORDS.get(health, health.value)}
+        body: dict[str, object] = {"status": STATUS_WORDS.get(health, health.value)}
         if caller_of(request) is not None:
             body |= self._details(health)
         if health in _SERVING:

@@ -1,0 +1,106 @@
+"""What is heard over good and bad networks: the buffer of the page in a real browser, between a real socket and a real audio clock."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+
+import pytest
+
+from tests.browser.network import Network, network
+from tests.browser.visitor import Visitor, chromium, visiting
+from tests.integration.rig import gateway
+
+BEHIND_MS = 300
+FRAME_MS = 80
+CALM_MS = 200  # a margin of 40 to 80 ms, a frame, and half of one: what it is after the window of 10 s has forgotten the weather
+LAG_S = 0.03  # of the page's timers, and of the gateway's frames, on a machine that has nothing else to do
+TRIES = 3
+CALM_TRIES = 7  # of 5 s
+
+
+async def listen(visitor: Visitor, wire: str, seconds: float) -> list[dict[str, int]]:
+    """Hold a call for so long; return what the buffer told."""
+    await visitor.open()
+    await visitor.choose(wire=wire, echoCancellation=False, noiseSuppression=False, autoGainControl=False)
+    await visitor.talk()
+    await asyncio.sleep(seconds)
+    await visitor.phase("live")
+    states = await visitor.buffer_states()
+    assert len(states) > 3 * seconds  # it tells five times a second
+    return states
+
+
+def longest_behind(states: list[dict[str, int]]) -> int:
+    """Most states in a row that were too far behind; a splice that is under way delays a cut by some milliseconds, so one may be seen."""
+    runs = (len(list(run)) for is_behind, run in itertools.groupby(states, lambda state: state["fillMs"] > BEHIND_MS) if is_behind)
+    return max(runs, default=0)
+
+
+def longest_pause_s(arrivals_s: list[float]) -> float:
+    return max((after - before for before, after in itertools.pairwise(arrivals_s)), default=math.inf)
+
+
+@pytest.mark.parametrize("wire", ["opus", "pcm"])
+async def test_without_jitter_no_gap_is_longer_than_a_frame(wire: str) -> None:
+    """Without jitter means: the gateway's frames came in time, and the browser had the processor. A busy machine gets some tries."""
+    async with gateway(1) as server, chromium() as browser:
+        for _ in range(TRIES):
+            async with (
+                network(server.port) as relay,
+                visiting(f"http://127.0.0.1:{relay.port}", browser) as visitor,
+            ):
+                await listen(visitor, wire, 2)
+                await visitor.worst_lag_s()
+                relay.arrivals_s.clear()
+                before = (await visitor.buffer_states())[-1]
+                await asyncio.sleep(10)
+                after = (await visitor.buffer_states())[-1]
+                if await is_without_processor(visitor, relay):
+                    continue
+                assert after["gapMs"] - before["gapMs"] <= FRAME_MS
+                assert longest_behind(await visitor.buffer_states()) <= 1
+                return
+    pytest.skip("this machine is too busy to be without jitter")
+
+
+async def test_jitter_and_stalls_neither_pile_up_nor_end_the_call() -> None:
+    async with (
+        gateway(1) as server,
+        network(server.port) as relay,
+        chromium() as browser,
+        visiting(f"http://127.0.0.1:{relay.port}", browser) as visitor,
+    ):
+        relay.jitter_s = 0.2
+        states = await listen(visitor, "opus", 8)
+        assert max(state["targetMs"] for state in states) > 60  # it has noticed
+        relay.stall_share = 0.02
+        await asyncio.sleep(12)
+        relay.jitter_s = relay.stall_share = 0.0
+        assert longest_behind(await visitor.buffer_states()) <= 1
+        assert len(visitor.sockets) == 1  # the call of the beginning goes on
+
+        def is_calm(states: list[dict[str, int]]) -> bool:
+            """The last four seconds: without a gap, and the delay is back where it was."""
+            recent = states[-20:]
+            fills = sorted(state["fillMs"] for state in recent)
+            return recent[-1]["gapMs"] - recent[0]["gapMs"] <= FRAME_MS and fills[len(fills) // 2] < CALM_MS
+
+        for _ in range(CALM_TRIES):
+            await visitor.worst_lag_s()
+            relay.arrivals_s.clear()
+            await asyncio.sleep(5)
+            states = await visitor.buffer_states()
+            assert longest_behind(states) <= 1
+            is_busy = await is_without_processor(visitor, relay)
+            if is_calm(states):
+                return
+        if is_busy:
+            pytest.skip("this machine is too busy to become calm")
+        pytest.fail(f"no calm after the storm: {states[-20:]}")
+
+
+async def is_without_processor(visitor: Visitor, relay: Network) -> bool:
+    """Whether the last seconds were not without jitter, though nobody injected any: the machine had other things to do."""
+    return await visitor.worst_lag_s() > LAG_S or longest_pause_s(relay.arrivals_s) > FRAME_MS / 1000 + LAG_S

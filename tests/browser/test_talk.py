@@ -1,0 +1,85 @@
+"""A real conversation: Chromium, the real engine with the bundled model, a synthetic voice at the microphone. What was kept lines up."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import re
+from collections.abc import AsyncIterator, Iterator
+
+import numpy as np
+import pytest
+import soundfile
+from numpy.typing import NDArray
+
+from tests.browser.microphone import RATE, align, loudest, microphone_pcm, rms
+from tests.browser.visitor import Visitor, chromium, visiting
+from tests.integration.real import RealGateway, running
+
+TALK_S = 20.0
+RAW = {"echoCancellation": False, "noiseSuppression": False, "autoGainControl": False}  # so that the file is what the server hears
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealGateway]:
+    yield from running(tmp_path_factory.mktemp("gateway") / "log", "--batch-size", "2")
+
+
+@pytest.fixture
+async def visitor(server: RealGateway) -> AsyncIterator[Visitor]:
+    async with chromium() as browser, visiting(f"http://127.0.0.1:{server.port}", browser) as visitor:
+        await visitor.open()
+        yield visitor
+
+
+def sides(wav: bytes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """User and assistant of a kept call."""
+    pcm, rate = soundfile.read(io.BytesIO(wav), dtype="float32")
+    assert rate == RATE
+    assert pcm.shape[1] == 2
+    return pcm[:, 0], pcm[:, 1]
+
+
+async def test_twenty_seconds_of_talk_are_heard_shown_and_kept(visitor: Visitor) -> None:
+    await visitor.choose(wire="pcm", seed="3", **RAW)
+    await visitor.talk()
+    await asyncio.sleep(TALK_S)
+    log = await visitor.until("log", r"[A-Za-z]{2,}")
+    assert re.search(r"^0:\d\d\.\d$", log, re.MULTILINE), "words have times"
+    drawn = await visitor.page.evaluate("wave.getContext('2d').getImageData(0, 0, wave.width, wave.height).data.some(Boolean)")
+    assert drawn
+    await visitor.hang_up()
+
+    user, assistant = sides(await visitor.download("save-wav"))
+    assert user.size == assistant.size
+    assert TALK_S - 1 < user.size / RATE < TALK_S + 5
+    microphone = microphone_pcm()
+    _, score = align(loudest(user, 1.5), np.concatenate([microphone, microphone]))
+    assert score > 0.9, "the left side is what the microphone heard"
+    sent = visitor.sent_pcm()
+    assert rms(loudest(sent, 1.0)) > 0.01, "the model speaks"
+    _, score = align(loudest(assistant, 0.4), sent)
+    assert score > 0.9, "the right side is what the server sent"
+
+    vtt = (await visitor.download("save-vtt")).decode()
+    starts = [int(minute) * 60 + float(second) for minute, second in re.findall(r"^00:(\d\d):([\d.]+) -->", vtt, re.MULTILINE)]
+    assert vtt.startswith("WEBVTT\n\n1\n")
+    assert starts == sorted(starts)
+    for start in starts:  # where a line begins somebody speaks, soon: text runs ahead of the voice by a few frames at most
+        stretch = assistant[round(max(0.0, start - 0.4) * RATE) : round((start + 1.2) * RATE)]
+        assert rms(stretch) > 0.003
+
+
+async def test_opus_carries_the_call_as_well_and_another_persona_and_voice_are_heard(visitor: Visitor, server: RealGateway) -> None:
+    await visitor.choose(wire="opus", seed="3", preset="own", **RAW)
+    await visitor.choose(persona="Your name is Peter.", voice="am_michael")
+    await visitor.talk()
+    await visitor.until("log", r"[A-Za-z]{2,}")
+    await asyncio.sleep(3)
+    await visitor.hang_up()
+    user, assistant = sides(await visitor.download("save-wav"))
+    assert rms(loudest(assistant, 0.5)) > 0.01
+    microphone = microphone_pcm()
+    assert align(loudest(user, 1.0), np.concatenate([microphone, microphone]))[1] > 0.9
+    assert "voice am_michael" in (await visitor.download("save-text")).decode()
+    assert await server.slots_used() <= 1
