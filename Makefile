@@ -17,8 +17,11 @@ serve: $(VENV)/serve.stamp
 
 test: $(VENV)/test.stamp
 	PYTHON=$(BIN)/python bash tests/clients/install.sh
-	$(BIN)/python -m pytest --ignore=tests/clients $(ARGS)
+	PYTHON=$(BIN)/python bash tests/browser/install.sh
+	$(BIN)/python -m pytest --ignore=tests/clients --ignore=tests/browser $(ARGS)
 	$(BIN)/python -m pytest -n 3 --dist loadfile tests/clients
+	$(BIN)/python -m pytest -n 2 --dist load --ignore=tests/browser/test_network.py tests/browser
+	$(BIN)/python -m pytest tests/browser/test_network.py
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .

@@ -11,20 +11,41 @@ import soundfile
 import torch
 
 from gateway.engine.checkpoint import TINY, find_checkpoint
+from gateway.engine.lm.weights import TensorSource, embed_rows, load_embeddings
 from gateway.engine.moshi import load_codec
-from gateway.engine.voices import load_voices, main, read_audio
+from gateway.engine.prompt import Voice, build_prompt
+from gateway.engine.voices import load_voices, main, read_audio, read_bundle
 from gateway.errors import ConfigError
 
 WAVS = Path(__file__).parents[1] / "data" / "voices"
 
 
-def test_the_shipped_bundles_are_what_our_own_code_makes_of_the_recordings(tmp_path: Path) -> None:
+def test_a_bundle_made_of_a_recording_gives_the_rows_that_the_recording_gives(tmp_path: Path) -> None:
+    checkpoint = find_checkpoint("tiny")
+    assert checkpoint.weights is not None
+    config, profile = checkpoint.lm, checkpoint.profile
+    table = torch.empty(config.table_rows, config.dim)
+    with TensorSource.open(checkpoint.weights) as source:
+        load_embeddings(source, table, config)
+    mimi = load_codec(checkpoint, num_slots=1, device=torch.device("cpu"))
     for wav in sorted(WAVS.glob("*.wav")):
         main(["--model", "tiny", str(wav), str(tmp_path / "made.pt")])
-        made = torch.load(tmp_path / "made.pt", weights_only=True)
-        shipped = torch.load(TINY / "voices" / f"{wav.stem}.pt", weights_only=True)
-        assert torch.equal(made["cache"], shipped["cache"])
-        torch.testing.assert_close(made["embeddings"], shipped["embeddings"])
+        bundle = read_bundle(tmp_path / "made.pt", config)
+        codes = mimi.encode_offline(torch.from_numpy(read_audio(wav, 24_000))).numpy()
+        from_bundle, from_audio = (build_prompt(config, profile, voice, (4, 5)) for voice in (bundle, Voice(name="a", codes=codes)))
+        assert from_bundle.embeddings is not None
+        count = len(from_bundle.embeddings)
+        assert count == len(codes) - 1
+        np.testing.assert_array_equal(from_bundle.rows[count:], from_audio.rows[count:])
+        embedded = embed_rows(table, torch.tensor(config.table_starts), torch.from_numpy(from_audio.rows[:count]))
+        np.testing.assert_allclose(from_bundle.embeddings, embedded, atol=0.05)  # bundles are bfloat16
+
+
+def test_every_shipped_bundle_is_read_and_lasts_two_seconds() -> None:
+    config = find_checkpoint("tiny").lm
+    shipped = {path.stem: read_bundle(path, config) for path in (TINY / "voices").glob("*.pt")}
+    assert sorted(shipped) == ["af_heart", "am_adam", "am_michael", "bf_emma"]
+    assert {len(voice.embeddings) for voice in shipped.values() if voice.embeddings is not None} == {25}
 
 
 def test_audio_is_mixed_down_resampled_and_levelled(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from gateway.training.bank import Index, SpeechBank, make_index
 from gateway.training.corpus import SAMPLE_RATE, Clip
 from gateway.training.dialogues import EPAD, FRAME, LATENCY_S, PAD, DialogueMaker, intent_classes, lay_out
 from gateway.training.grammar import asks, greeting, intent_of, plain, replies, reply
-from gateway.training.lm_batches import Answers
+from gateway.training.lm_batches import LEAD_FRAMES, Answers
 from gateway.training.mixing import SUBFRAMES, render
 
 VOICES = ("one", "two")
@@ -133,7 +133,7 @@ def test_answers_are_copies_of_the_clips_codes_cut_where_the_speech_was_cut(inde
         for p in dialogue.placements:
             if not p.is_user:
                 first, count = p.at // FRAME, p.length // FRAME
-                assert codes[row, first : first + count, 0].tolist() == list(range(count))
+                assert codes[row, first : first + count, 0].tolist() == list(range(LEAD_FRAMES, LEAD_FRAMES + count))
                 spoken[first : first + count + 3] = True
         assert (codes[row, ~torch.from_numpy(spoken)] == 99).all()
 

@@ -25,7 +25,8 @@ def write_sizes(folder: Path) -> None:
     """The bundled model's configuration with small numbers."""
     codec = json.loads((BUNDLED / "mimi.json").read_text())
     codec["seanet"] |= {"dimension": 32, "n_filters": 4}
-    codec["transformer"] |= {"d_model": 32, "num_heads": 2, "num_layers": 1, "dim_feedforward": 64, "input_dimension": 32, "output_dimensions": [32]}
+    codec["transformer"] |= {"d_model": 32, "num_heads": 2, "num_layers": 1, "dim_feedforward": 64}
+    codec["transformer"] |= {"input_dimension": 32, "output_dimensions": [32]}
     codec["quantizer"] |= {"dimension": 16, "bins": 64, "input_dimension": 32, "output_dimension": 32}
     lm = json.loads((BUNDLED / "config.json").read_text())
     lm |= {"dim": 64, "num_heads": 2, "num_layers": 2, "card": 64, "depformer_dim": 32, "depformer_num_heads": 2,
@@ -79,9 +80,9 @@ def root(tmp_path: Path) -> Path:
 @pytest.mark.timeout(300)
 def test_codec_and_language_model_are_trained_resumed_exported_and_loaded(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     work = root / "work"
-    codec_training.run(work, codec_options(root, 0.15))
+    codec_training.run(work, codec_options(root, 0.1))
     first = torch.load(work / "codec.ckpt", weights_only=True)["step"]
-    codec_training.run(work, codec_options(root, 0.2))
+    codec_training.run(work, codec_options(root, 0.4))
     assert torch.load(work / "codec.ckpt", weights_only=True)["step"] > first > 0
     lm_training.run(work, lm_options(root, 0.25))
     said = capsys.readouterr().err
