@@ -19,6 +19,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from gateway.engine.layout import CODEBOOKS, ROW_WIDTH, LMConfig
 from gateway.engine.prompt import prompt_frames, wrap_persona
+from gateway.training import lexicon
 from gateway.training.bank import Index, SpeechBank
 from gateway.training.codec_model import TrainedMimi
 from gateway.training.dialogues import FRAME, Dialogue, DialogueMaker
@@ -26,6 +27,7 @@ from gateway.training.lm_model import stagger
 from gateway.training.mixing import render, spoil, spread, vary_level
 from gateway.training.voices import VoicePrompts
 
+SHOPS = tuple(lexicon.SHOPS)
 LEAD_FRAMES, TAIL_FRAMES = 16, 2  # of silence around an answer that is encoded: codes settle before it and after it
 ENCODE_ROWS = 64
 USER_CORRUPTION, ASSISTANT_CORRUPTION = 0.05, 0.03  # shares of codes replaced at random in what the model reads
@@ -37,6 +39,8 @@ class Script:
 
     dialogue: Dialogue
     prompt: NDArray[np.int64]  # [P, ROW_WIDTH] frames
+    name: int  # text piece of the persona's name
+    shop: int  # 0 is none
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,6 +54,8 @@ class Rows:
     phones: Tensor  # int64 [B, L - 1, SUBFRAMES] of the user in frame p
     words: Tensor  # int64 [B, L - 1]
     intents: Tensor  # int64 [B, L - 1], the question that has just ended
+    names: Tensor  # int64 [B], text piece of the persona's name
+    shops: Tensor  # int64 [B]
 
 
 class PromptMaker:
@@ -63,8 +69,10 @@ class PromptMaker:
         """Give a dialogue its prompt; `first_prompt` takes the voice prompt that ships."""
         choices = self._prompts.codes[dialogue.voice]
         codes = choices[0] if first_prompt or self._rng.random() < 0.6 else self._rng.choice(choices)
-        pieces = self._tokenizer.encode(wrap_persona(dialogue.persona.text))
-        return Script(dialogue, prompt_frames(self._config, self._prompts.profile, codes, pieces))
+        persona = dialogue.persona
+        prompt = prompt_frames(self._config, self._prompts.profile, codes, self._tokenizer.encode(wrap_persona(persona.text)))
+        shop = 1 + SHOPS.index(persona.shop) if persona.shop else 0
+        return Script(dialogue, prompt, self._tokenizer.encode(persona.name)[0], shop)
 
 
 class DialogueStream(IterableDataset):  # type: ignore[type-arg]
@@ -132,10 +140,12 @@ class Answers:
 class Assembler:
     """Scripts to rows, through the mixer and the codec."""
 
-    def __init__(self, bank: SpeechBank, mimi: TrainedMimi, config: LMConfig, silence: tuple[int, ...], length: int) -> None:
+    def __init__(
+        self, bank: SpeechBank, mimi: TrainedMimi, config: LMConfig, silence: tuple[int, ...], length: int, answers: Answers
+    ) -> None:
         self._bank, self._mimi, self._config, self._length = bank, mimi, config, length
         self._silence = torch.tensor(silence, device=mimi.device)
-        self._answers = Answers(bank, mimi)
+        self._answers = answers
 
     @torch.no_grad()
     def __call__(self, scripts: list[Script], *, clean: bool = False) -> Rows:
@@ -167,6 +177,8 @@ class Assembler:
             phones=batch.phones[:, 0].gather(1, at[..., None].expand(-1, -1, batch.phones.shape[-1]))[:, :-1],
             words=batch.words.gather(1, at)[:, :-1],
             intents=intents.gather(1, at)[:, :-1],
+            names=torch.tensor([script.name for script in scripts], device=device),
+            shops=torch.tensor([script.shop for script in scripts], device=device),
         )
 
 

@@ -36,22 +36,28 @@ class TemporalLayer(nn.Module):
         self.linear_in = nn.Parameter(torch.randn(2 * hidden, dim) / math.sqrt(dim))
         self.linear_out = nn.Parameter(torch.randn(dim, hidden) * INIT_STD)
 
-    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
+    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:
         rows, length, dim = x.shape
         qkv = F.linear(_norm(x, self.norm1), self.in_proj).view(rows, length, 3, self.num_heads, -1)
         query, key, value = qkv.transpose(1, 3).unbind(2)  # each [B, heads, T, head_dim]
-        mixed = F.scaled_dot_product_attention(_rotate(query, rotation), _rotate(key, rotation), value, is_causal=True)
+        query, key = _rotate(query, rotation), _rotate(key, rotation)
+        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=mask is None)
         x = x + F.linear(mixed.transpose(1, 2).reshape(rows, length, dim), self.out_proj)
         gate, up = F.linear(_norm(x, self.norm2), self.linear_in).chunk(2, dim=-1)
         return x + F.linear(F.silu(gate) * up, self.linear_out)
 
 
 class TrainedLM(nn.Module):
-    """The language model; sequences must be no longer than the attention window."""
+    """The language model.
 
-    def __init__(self, config: LMConfig) -> None:
+    Args:
+        config: its sizes.
+        window: positions that a query sees, its own included; as `Profile.window` of the checkpoint.
+    """
+
+    def __init__(self, config: LMConfig, window: int) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.window = config, window
         self.embeddings = nn.Parameter(torch.randn(config.table_rows, config.dim) * INIT_STD)
         self.layers = nn.ModuleList(TemporalLayer(config) for _ in range(config.num_layers))
         self.out_norm = nn.Parameter(torch.ones(config.dim))
@@ -76,8 +82,13 @@ class TrainedLM(nn.Module):
         frequencies = self.config.max_period ** (-torch.arange(half, device=x.device) / half)
         angle = torch.arange(length, device=x.device)[:, None] * frequencies
         rotation = angle.cos(), angle.sin()
+        mask = None
+        if length > self.window:
+            places = torch.arange(length, device=x.device)
+            distance = places[:, None] - places
+            mask = (distance >= 0) & (distance < self.window)
         for layer in self.layers:
-            x = layer(x, rotation)
+            x = layer(x, rotation, mask)
         return _norm(x, self.out_norm)
 
     def text_logits(self, hidden: Tensor) -> Tensor:
@@ -168,20 +179,24 @@ class Heard:
     phones: Tensor  # [..., SUBFRAMES, phones]
     words: Tensor  # [..., words]
     intents: Tensor  # [..., intents]
+    names: Tensor  # [..., text_card]
+    shops: Tensor  # [..., shops]
 
 
 class Hearing(nn.Module):
-    """Heads that ask the temporal states what the user has said; they exist in training alone."""
+    """Heads that ask the temporal states what the user has said and who the persona is; they exist in training alone."""
 
-    def __init__(self, config: LMConfig, num_words: int, num_intents: int) -> None:
+    def __init__(self, config: LMConfig, num_words: int, num_intents: int, num_shops: int) -> None:
         super().__init__()
         self.phones = nn.Linear(config.dim, SUBFRAMES * len(PHONES))
         self.words = nn.Linear(config.dim, num_words)
         self.intents = nn.Linear(config.dim, num_intents)
+        self.names = nn.Linear(config.dim, config.text_card)
+        self.shops = nn.Linear(config.dim, num_shops)
 
     def forward(self, hidden: Tensor) -> Heard:
         phones = self.phones(hidden).view(*hidden.shape[:-1], SUBFRAMES, len(PHONES))
-        return Heard(phones, self.words(hidden), self.intents(hidden))
+        return Heard(phones, self.words(hidden), self.intents(hidden), self.names(hidden), self.shops(hidden))
 
 
 def stagger(frames: Tensor, config: LMConfig) -> Tensor:

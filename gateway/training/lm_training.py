@@ -13,7 +13,6 @@ import random
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,11 +26,11 @@ from gateway.training.bank import UNKNOWN_PHONE, SpeechBank
 from gateway.training.codec_model import TrainedMimi
 from gateway.training.corpus import read_index
 from gateway.training.dialogues import PAD, intent_classes
-from gateway.training.lm_batches import Assembler, DialogueStream, Rows, Script, corrupted
+from gateway.training.lm_batches import SHOPS, Answers, Assembler, DialogueStream, Rows, Script, corrupted
 from gateway.training.lm_model import Hearing, TrainedLM
 from gateway.training.rollout import Examination
 from gateway.training.schedule import Run
-from gateway.training.voices import voice_prompts
+from gateway.training.voices import VoicePrompts, voice_prompts
 
 PEAK_RATE = 1.5e-3
 BETAS = (0.9, 0.98)
@@ -39,10 +38,12 @@ WEIGHT_DECAY = 0.1
 PAD_WEIGHT = 0.3  # of text padding
 SILENCE_SHARE = 0.1  # of the assistant's silent frames that train the codes
 CODEBOOK_WEIGHTS = (4.0, 1.5, 1.5, 1.0, 1.0, 1.0, 1.0, 1.0)
-AUDIO, PHONE, WORD, INTENT = 1.0, 0.4, 0.3, 0.4  # weights beside the text loss
+AUDIO, PHONE, WORD, INTENT, PERSONA = 1.0, 0.4, 0.3, 0.4, 0.2  # weights beside the text loss
 PHONE_DELAY, WORD_DELAY, INTENT_DELAY = 1, 3, 1  # positions after which the heads are asked: acoustic codes come one late, words end later
 LENGTH = 400  # positions of a sequence
 FRAMES = 340  # of its conversation at most, 27 s; prompts have 60 positions or more
+LONG_LENGTH, LONG_FRAMES = 1200, 1140  # of every LONG_EVERYth new batch, which has rows / LONG_SHARE rows
+LONG_EVERY, LONG_SHARE = 3, 4
 KEPT, REUSED = 24, 1  # batches kept, and steps on one of them after each step on a new one: making a batch costs more than a step
 EXAMINE_S = 150.0
 
@@ -50,12 +51,12 @@ EXAMINE_S = 150.0
 class LMTrainer:
     """Model, heads and optimiser of one run."""
 
-    def __init__(self, config: LMConfig, num_words: int, device: torch.device, run: Run, initial: Path | None) -> None:
+    def __init__(self, config: LMConfig, num_words: int, device: torch.device, run: Run, initial: Path | None, window: int) -> None:
         torch.manual_seed(run.step)
-        self.lm = TrainedLM(config).to(device)
+        self.lm = TrainedLM(config, window).to(device)
         if initial:
             self.lm.load(initial)
-        self.hearing = Hearing(config, num_words, 1 + len(intent_classes())).to(device)
+        self.hearing = Hearing(config, num_words, 1 + len(intent_classes()), 1 + len(SHOPS)).to(device)
         named = [*self.lm.named_parameters(), *self.hearing.named_parameters()]
         plain = [p for name, p in named if p.dim() < 2 or "embeddings" in name or "table" in name]
         decayed = [p for name, p in named if not (p.dim() < 2 or "embeddings" in name or "table" in name)]
@@ -73,15 +74,15 @@ class LMTrainer:
             hidden = self.lm(corrupted(batch, self.lm.config.card))
             text = self._text_loss(hidden, batch)
             audio = self._audio_loss(hidden, batch)
-            phone, word, intent = self._hearing_losses(hidden, batch)
-        loss = text + AUDIO * audio + PHONE * phone + WORD * word + INTENT * intent
+            phone, word, intent, persona = self._hearing_losses(hidden, batch)
+        loss = text + AUDIO * audio + PHONE * phone + WORD * word + INTENT * intent + PERSONA * persona
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(self.lm.parameters(), 1.0)
         for group in self.optimizer.param_groups:
             group["lr"] = self._run.clock.rate(PEAK_RATE)
         self.optimizer.step()
-        self._run.note(text=text, audio=audio, phone=phone, word=word, intent=intent)
+        self._run.note(text=text, audio=audio, phone=phone, word=word, intent=intent, persona=persona)
 
     def save(self) -> None:
         """Write a checkpoint of the run."""
@@ -104,13 +105,18 @@ class LMTrainer:
         losses = F.cross_entropy(logits.flatten(0, 1).float(), targets[:, 1:].flatten(), reduction="none").view(-1, CODEBOOKS)
         return losses.mean(dim=0) @ self._weights
 
-    def _hearing_losses(self, hidden: Tensor, batch: Rows) -> tuple[Tensor, Tensor, Tensor]:
+    def _hearing_losses(self, hidden: Tensor, batch: Rows) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         heard = self.hearing(hidden)
         phones = torch.where(batch.phones == UNKNOWN_PHONE, -100, batch.phones)
         phone = _delayed(heard.phones, phones, batch.is_live, PHONE_DELAY)
         word = _delayed(heard.words, batch.words, batch.is_live, WORD_DELAY)
         intent = _delayed(heard.intents, torch.where(batch.intents == 0, -100, batch.intents), batch.is_live, INTENT_DELAY)
-        return phone, word, intent
+        # The persona is asked for where a question has just ended, as long as the prompt is in sight.
+        is_asked = (batch.intents > 0) & batch.is_live & (torch.arange(batch.intents.shape[1], device=hidden.device) < self.lm.window)
+        row, at = is_asked.nonzero().unbind(1)
+        names = F.cross_entropy(heard.names[row, at].float(), batch.names[row], reduction="sum")
+        shops = F.cross_entropy(heard.shops[row, at].float(), batch.shops[row], reduction="sum")
+        return phone, word, intent, (names + shops) / max(1, len(row))
 
 
 def _delayed(logits: Tensor, wanted: Tensor, is_live: Tensor, delay: int) -> Tensor:
@@ -120,6 +126,30 @@ def _delayed(logits: Tensor, wanted: Tensor, is_live: Tensor, delay: int) -> Ten
     logits = logits[:, delay:]
     loss = F.cross_entropy(logits.reshape(-1, logits.shape[-1]).float(), wanted.reshape(-1), reduction="sum", ignore_index=-100)
     return loss / (wanted != -100).sum().clamp(min=1)
+
+
+class BatchSource:
+    """Batches of many short conversations, and at times of a few long ones: a call goes on when its prompt has left the window."""
+
+    def __init__(self, bank: SpeechBank, mimi: TrainedMimi, config: LMConfig, prompts: VoicePrompts, options: argparse.Namespace) -> None:
+        answers = Answers(bank, mimi)
+        self._kinds = []
+        for length, frames, rows in ((LENGTH, FRAMES, options.rows), (LONG_LENGTH, LONG_FRAMES, max(1, options.rows // LONG_SHARE))):
+            stream = DialogueStream(bank.index, str(options.tokenizer), prompts, config, frames, rows)
+            generator = torch.Generator().manual_seed(time.time_ns() % 2**31)
+            loader: DataLoader[list[Script]] = DataLoader(stream, batch_size=None, num_workers=options.workers, generator=generator)
+            self._kinds.append((Assembler(bank, mimi, config, prompts.profile.silence_codes, length, answers), iter(loader)))
+        self._kept: deque[Rows] = deque(maxlen=KEPT)
+        self._drawn = 0
+
+    def draw(self) -> Rows:
+        """Return a new batch, or one that was seen before (REUSED)."""
+        turn, self._drawn = self._drawn % (1 + REUSED), self._drawn + 1
+        if turn:
+            return self._kept[random.randrange(len(self._kept))]
+        assembler, scripts = self._kinds[self._drawn // (1 + REUSED) % LONG_EVERY == LONG_EVERY - 1]
+        self._kept.append(assembler(next(scripts)))
+        return self._kept[-1]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -148,30 +178,18 @@ def run(folder: Path, options: argparse.Namespace) -> None:
     prompts = voice_prompts(own, mimi, raw, config)
     prompts.save(folder / "prompts.pt")
     progress = Run("lm", folder, options.minutes)
-    trainer = LMTrainer(config, 1 + len(bank.index.vocabulary), device, progress, options.initial)
-    assembler = Assembler(own, mimi, config, prompts.profile.silence_codes, LENGTH)
-    stream = DialogueStream(own.index, str(options.tokenizer), prompts, config, FRAMES, options.rows)
-    loader: DataLoader[list[Script]] = DataLoader(
-        stream, batch_size=None, num_workers=options.workers, generator=torch.Generator().manual_seed(time.time_ns() % 2**31)
-    )
+    trainer = LMTrainer(config, 1 + len(bank.index.vocabulary), device, progress, options.initial, prompts.profile.window)
+    source = BatchSource(own, mimi, config, prompts, options)
     examination = None
     if options.heldout:
         examination = Examination(bank, num_own, mimi, config, prompts, options.tokenizer, options.questions)
-    _train(trainer, progress, assembler, loader, examination, folder)
+    _train(trainer, progress, source, examination, folder)
 
 
-def _train(
-    trainer: LMTrainer, progress: Run, assembler: Assembler, loader: Any, examination: Examination | None, folder: Path
-) -> None:
-    scripts = iter(loader)
+def _train(trainer: LMTrainer, progress: Run, source: BatchSource, examination: Examination | None, folder: Path) -> None:
     examined = time.monotonic()
-    kept: deque[Rows] = deque(maxlen=KEPT)
-    for step in progress.steps():
-        if step % (1 + REUSED) == 0 or not kept:
-            kept.append(assembler(next(scripts)))
-            trainer.step(kept[-1])
-        else:
-            trainer.step(kept[random.randrange(len(kept))])
+    for _ in progress.steps():
+        trainer.step(source.draw())
         if progress.is_time_to_save:
             trainer.save()
         if examination is not None and time.monotonic() - examined > EXAMINE_S:

@@ -104,6 +104,8 @@ def spoil(user: Tensor, assistant: Tensor) -> Tensor:
     echo = assistant.roll(int(SAMPLE_RATE * (0.05 + 0.15 * float(torch.rand(())))), dims=1)
     x = user + torch.where(chance(0.15), 10 ** (between(-40.0, -18.0) / 20), 0.0) * echo
     x = _filtered(x, chance(0.35), chance(0.35), between(3400.0, 9000.0), between(0.02, 0.25), between(0.05, 0.5))
+    others = user.roll(1, dims=0) + user.roll(2, dims=0) + user.roll(3, dims=0)
+    x = x + torch.where(chance(0.15), 10 ** (between(-30.0, -15.0) / 20), 0.0) * others  # babble: the others of the batch
     return (x + _noise(rows, x.shape[1], device) * torch.where(chance(0.65), 10 ** (between(-70.0, -36.0) / 20), 0.0)).clamp(-1, 1)
 
 

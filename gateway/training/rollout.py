@@ -5,6 +5,7 @@ Thread: main.
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ from gateway.training.bank import SpeechBank
 from gateway.training.codec_model import TrainedMimi
 from gateway.training.dialogues import Dialogue, DialogueMaker
 from gateway.training.grammar import Ask, intent_of, plain, reply
-from gateway.training.lm_batches import Assembler, PromptMaker, Script
+from gateway.training.lm_batches import Answers, Assembler, PromptMaker, Script
 from gateway.training.lm_model import TrainedLM
 from gateway.training.voices import VoicePrompts
 
@@ -62,12 +63,14 @@ class Examination:
             if bank.index.clips[i].role != "user":
                 continue
             text = bank.index.clips[i].text
+            persona = dataclasses.replace(personas.draw(rng), greets_first=False)  # or it would speak into the question
             ask = Ask(*intent_of(text), text)
-            dialogue: Dialogue = maker.single(ask, i, personas.draw(rng), rng.choice(voices))
+            dialogue: Dialogue = maker.single(ask, i, persona, rng.choice(voices))
             self._asks.append(ask)
             scripts.append(prompter.script(dialogue, first_prompt=True))
         self._scripts = scripts
-        self._rows = Assembler(bank, mimi, config, prompts.profile.silence_codes, LENGTH)(scripts, clean=True).rows
+        no_answers = Answers(bank.restricted(0), mimi)
+        self._rows = Assembler(bank, mimi, config, prompts.profile.silence_codes, LENGTH, no_answers)(scripts, clean=True).rows
         self._sizes = torch.tensor([len(script.prompt) for script in scripts], device=mimi.device)
 
     @torch.no_grad()
