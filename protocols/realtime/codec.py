@@ -113,18 +113,7 @@ class RealtimeCodec:
             initial: session object that the caller's ephemeral key is bound to.
         """
         self.state = CodecState.OPENING
-        dialect = handshake.dialect or (Dialect.BETA if handshake.is_beta_hinted else Dialect.GA)
-        self._call = Call(
-            config=default_config(catalogue, options, handshake.model),
-            options=options,
-            catalogue=catalogue,
-            out=Outgoing(dialect, meter),
-            timeline=Timeline(sample_rate),
-            conversation=Conversation(ids.new("conv"), options.max_items),
-            meter=meter,
-            frame_ms=frame_samples * 1000 / sample_rate,
-            rate=sample_rate,
-        )
+        self._call = _make_call(handshake, catalogue, options, meter, sample_rate, frame_samples * 1000 / sample_rate)
         self._speaker = Speaker(self._call)
         self._buffer = InputBuffer(self._call)
         self._listener = Listener(self._call, self._buffer, self._speaker, detector)
@@ -393,3 +382,18 @@ class RealtimeCodec:
         elif now >= self._expires_s:
             self._is_ending = True
             self._call.events.append(HangUp(reason=EndReason.LIMIT))
+
+
+def _make_call(handshake: Handshake, catalogue: Catalogue, options: RealtimeOptions, meter: Meter, rate: int, frame_ms: float) -> Call:
+    dialect = handshake.dialect or (Dialect.BETA if handshake.is_beta_hinted else Dialect.GA)
+    return Call(
+        config=default_config(catalogue, options, handshake.model),
+        options=options,
+        catalogue=catalogue,
+        out=Outgoing(dialect, meter),
+        timeline=Timeline(rate),
+        conversation=Conversation(ids.new("conv"), options.max_items),
+        meter=meter,
+        frame_ms=frame_ms,
+        rate=rate,
+    )
