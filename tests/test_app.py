@@ -151,7 +151,7 @@ async def test_metrics_and_voices_are_told() -> None:
         assert "gateway_slots_used 1.0" in text
         assert "# HELP gateway_tick_seconds" in text
         async with server.http.get("/v1/voices") as reply:
-            assert await reply.json() == {"voices": ["alto", "tenor"], "default": "tenor", "persona": "You are kind."}
+            assert await reply.json() == {"voices": ["alto", "tenor"], "default": "tenor", "persona": None}  # the operator's is not told
         async with server.http.get("/") as reply:
             assert reply.status == 200
             assert "/api/chat" in await reply.text()

@@ -126,15 +126,18 @@ async def test_config_of_a_model_that_loads_or_has_failed(aiohttp_client: Any) -
 
 async def test_no_answer_has_a_secret_or_the_operators_persona() -> None:
     async with gateway(1, persona=PRIVATE, api_keys=("sk-good", "sk-other")) as server:
-        for path in ("/api/config", "/api/status"):
-            text = (await get(server, path, **GOOD))[2]
+        for path in ("/api/config", "/api/status", "/v1/voices", "/v1/models", "/health"):
+            status, _, text = await get(server, path, **GOOD)
+            assert status == 200
             assert "sk-" not in text
             assert PRIVATE not in text
         assert json.loads((await get(server, "/api/config", **GOOD))[2])["defaults"]["persona"] is None
+        assert json.loads((await get(server, "/v1/voices", **GOOD))[2])["persona"] is None
     async with gateway(1, persona=PRIVATE, realtime={"disclose_default_persona": True}) as server:
         assert json.loads((await get(server, "/api/config"))[2])["defaults"]["persona"] == PRIVATE
     async with gateway(1) as server:
         assert json.loads((await get(server, "/api/config"))[2])["defaults"]["persona"] == ""  # the checkpoint's own
+        assert json.loads((await get(server, "/v1/voices"))[2])["persona"] == ""
 
 
 async def test_status_tells_who_is_on_the_line_without_audio_or_text() -> None:

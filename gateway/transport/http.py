@@ -80,7 +80,7 @@ class Pages:
     def __init__(
         self, manager: SessionManager, ticker: Ticker, slots: SlotTable, metrics: Metrics, *, defaults: Mapping[str, str], version: str
     ) -> None:
-        """`defaults` are the server's own persona and voice, for callers that send none."""
+        """`defaults` are the operator's persona and voice, for callers that send none; "" is the checkpoint's own."""
         self._manager = manager
         self._ticker = ticker
         self._slots = slots
@@ -117,7 +117,11 @@ class Pages:
         return web.Response(body=generate_latest(self._metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def voices(self, request: web.Request) -> web.Response:
-        """List the voices that a caller may ask for."""
+        """List the voices that a caller may ask for.
+
+        "The server's default persona is not disclosed" (specs/realtime.md 2.2): what an operator has configured is null here, the
+        checkpoint's own is told; `/api/config` shows the other, too, where the operator allows that.
+        """
         if not self._is_loaded:
             raise web.HTTPServiceUnavailable(text="the model is not loaded", headers={"Retry-After": _RETRY_AFTER_S})
         info = self._ticker.engine.info
@@ -125,7 +129,7 @@ class Pages:
             {
                 "voices": list(info.voices),
                 "default": self._defaults["voice"] or info.default_voice,
-                "persona": self._defaults["persona"] or info.default_persona,
+                "persona": None if self._defaults["persona"] else info.default_persona,
             }
         )
 

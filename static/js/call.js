@@ -1,7 +1,7 @@
 // One conversation, from the click to the last word: microphone, wire, retries, transcript, recording. No DOM; what is to be shown is told:
 //
 //   onPhase({phase, title, detail, ...})  onWords(line, text, at)  onNote(line)  onHint(text)
-//   onBlock({at, user, played, levels})   onNumbers(numbers)       onServer(status, config)  onMicrophone()
+//   onBlock({at, user, played, levels, numDry})  onNumbers(numbers)  onServer(status, config)  onMicrophone()
 //
 // phase: idle -> asking -> connecting -> queued -> preparing -> live -> over; waiting (for the next try) comes back to connecting
 // The one rule: `_enter` is the only way from phase to phase, and `hangUp` works in each of them.
@@ -18,6 +18,7 @@ import { Recording } from "./recording.js";
 import { Transcript } from "./transcript.js";
 
 const POLL_MS = 2000;
+const QUEUED_MS = 400; // after the upgrade: by then a caller who must wait is in the queue, and should be told so
 const CALL_IDS = 1e7; // frames of one call: ids of frames are never used twice
 const NO_CALL = { epoch: null, dropped: { in: {}, out: {} }, ticks_late: 0 };
 
@@ -107,6 +108,7 @@ export class Call {
     this.wasOpen = true;
     if (this.phase !== "connecting") return;
     this._enter("preparing", { title: "Getting ready", detail: "The model reads its persona and hears its voice." });
+    this._pollIn(QUEUED_MS);
   }
 
   _onReady(details) {
@@ -191,7 +193,7 @@ export class Call {
     if (this.echo.push(levels.user, levels.assistant)) {
       this.on.onHint("Your microphone hears the assistant. Use headphones, or switch on half-duplex under Audio.");
     }
-    this.on.onBlock({ at: at / this.format.rate, user, played, levels });
+    this.on.onBlock({ at: at / this.format.rate, user, played, levels, numDry: this.buffer?.dry ?? 0 });
     if (this.phase !== "live") return;
     this.wire.send(user);
     this.sentSamples += user.length;
@@ -236,8 +238,7 @@ export class Call {
 
   /** Ask the server how it is and how this call is, again and again until the call is over. */
   async _poll() {
-    clearTimeout(this.pollTimer);
-    this.pollTimer = setTimeout(() => this._poll(), POLL_MS);
+    this._pollIn(POLL_MS);
     const { key } = this.options;
     const session = this.phase === "live" ? this.details.session : null;
     const { status, body, ms } = await get(session ? `api/config?call=${session}` : "api/config", key);
@@ -253,6 +254,11 @@ export class Call {
       this._enter("preparing", { title: "Waiting for a free place", detail: `${this.config.load.queued} in the queue.` });
     }
     this.on.onNumbers(this.numbers());
+  }
+
+  _pollIn(ms) {
+    clearTimeout(this.pollTimer);
+    this.pollTimer = setTimeout(() => this._poll(), ms);
   }
 
   /** The live numbers; what is not known yet is null. */

@@ -13,27 +13,39 @@ const STATE_MS = 200;
 const GATE_LEVEL = 0.01; // -40 dBFS: the assistant speaks
 const GATE_HOLD_S = 0.3; // a room answers for so long
 
-/** A growing list of samples that is taken from in blocks. */
+/** Samples that wait to be taken, in one piece of memory that is used again and again: this thread must not wait for a clean-up. */
 class Queue {
   constructor() {
-    this.samples = new Float32Array(0);
+    this.samples = new Float32Array(4096);
+    this.clear();
+  }
+
+  clear() {
+    this.start = this.end = 0;
   }
 
   get length() {
-    return this.samples.length;
+    return this.end - this.start;
   }
 
   put(more) {
-    const joined = new Float32Array(this.length + more.length);
-    joined.set(this.samples);
-    joined.set(more, this.length);
-    this.samples = joined;
+    if (this.end + more.length > this.samples.length) this._makeRoom(more.length);
+    this.samples.set(more, this.end);
+    this.end += more.length;
   }
 
-  take(count) {
-    const taken = this.samples.slice(0, count);
-    this.samples = this.samples.slice(count);
-    return taken;
+  /** Fill `target` with the oldest samples, of which there must be as many; returns it. */
+  take(target) {
+    target.set(this.samples.subarray(this.start, this.start + target.length));
+    this.start += target.length;
+    return target;
+  }
+
+  _makeRoom(count) {
+    const { samples, length } = this;
+    if (2 * (length + count) > samples.length) this.samples = new Float32Array(2 * (samples.length + count));
+    this.samples.set(samples.subarray(this.start, this.end));
+    [this.start, this.end] = [0, length];
   }
 }
 
@@ -46,6 +58,8 @@ class DuplexProcessor extends AudioWorkletProcessor {
     this.fromMicrophone = new Resampler(sampleRate, rate);
     this.toSpeaker = new Resampler(rate, sampleRate);
     [this.user, this.played, this.speaker] = [new Queue(), new Queue(), new Queue()];
+    this.pulled = new Float32Array(PULL);
+    this.silence = new Float32Array(0); // as long as what the browser asks for
     this.at = 0; // of the first sample of `played`
     this.isLive = false;
     this.isMuted = false;
@@ -58,16 +72,17 @@ class DuplexProcessor extends AudioWorkletProcessor {
   process([input], [output]) {
     const speaker = output[0];
     while (this.speaker.length < speaker.length) {
-      const pulled = new Float32Array(PULL);
+      const { pulled } = this;
       this.jitter.pull(pulled);
       if (this.isLive) this.played.put(pulled);
-      if (pulled.some((sample) => Math.abs(sample) > GATE_LEVEL)) this.spokeAt = currentTime;
+      if (this.isGated && pulled.some((sample) => Math.abs(sample) > GATE_LEVEL)) this.spokeAt = currentTime;
       this.speaker.put(this.toSpeaker.process(pulled));
     }
-    speaker.set(this.speaker.take(speaker.length));
-    for (const channel of output.slice(1)) channel.set(speaker);
+    this.speaker.take(speaker);
+    for (let channel = 1; channel < output.length; channel += 1) output[channel].set(speaker);
     const isSilent = this.isMuted || (this.isGated && currentTime - this.spokeAt < GATE_HOLD_S);
-    const heard = isSilent || !input.length ? new Float32Array(speaker.length) : input[0];
+    if (this.silence.length !== speaker.length) this.silence = new Float32Array(speaker.length);
+    const heard = isSilent || !input.length ? this.silence : input[0];
     const user = this.fromMicrophone.process(heard);
     if (this.isLive) this.user.put(user);
     this._tell();
@@ -76,7 +91,8 @@ class DuplexProcessor extends AudioWorkletProcessor {
 
   _tell() {
     while (this.user.length >= this.block && this.played.length >= this.block) {
-      const [user, played] = [this.user.take(this.block), this.played.take(this.block)];
+      const user = this.user.take(new Float32Array(this.block)); // given away with the message
+      const played = this.played.take(new Float32Array(this.block));
       this.port.postMessage({ type: "block", at: this.at, user, played }, [user.buffer, played.buffer]);
       this.at += this.block;
     }
@@ -99,7 +115,8 @@ class DuplexProcessor extends AudioWorkletProcessor {
       case "begin":
         this.isLive = true;
         this.jitter.reset();
-        [this.user, this.played] = [new Queue(), new Queue()];
+        this.user.clear();
+        this.played.clear();
         break;
       case "end":
         this.isLive = false;

@@ -85,7 +85,16 @@ export function diagnose(status, config, hasKey) {
     return { title: "This page may not use the server", detail: "Its owner must add this address to --allowed-origins.", retries: false };
   }
   if (status === 429) return { title: "Too many calls with this key", detail: "Wait a minute.", retries: true };
+  if (status >= 500) {
+    const detail = `It said ${status}: the server may be down, or starting, or the proxy looks for it in the wrong place.`;
+    return { title: "A proxy got no answer from the server", detail, retries: true };
+  }
+  if (status !== 200 || !config.status) {
+    const detail = `It said ${status}: a proxy may send the page and the calls to different places.`;
+    return { title: "What answers here is not the server", detail, retries: false };
+  }
   const { slots, accepts } = config.load ?? {};
+  if (config.status === "failed") return { title: "The server has failed", detail: OUR_FAULT, retries: true };
   if (config.status === "loading") return { title: "The server is starting", detail: "The model is still loading.", retries: true };
   if (slots && slots.used >= slots.total) {
     return { title: "The server is full", detail: `All ${slots.total} places are taken.`, retries: true };

@@ -49,25 +49,36 @@ export class Resampler {
   /** Take float32 samples, return those that are complete by now. */
   process(samples) {
     if (!this.taps) return samples.slice();
-    const { up, down, half } = this;
+    const { up, down, half, taps } = this;
+    const width = 2 * half;
     const input = new Float32Array(this.kept.length + samples.length);
     input.set(this.kept);
     input.set(samples, this.kept.length);
-    const room = input.length - 2 * half; // last first-tap that has all its input
+    const room = input.length - width; // last first-tap that has all its input
     const count = room < 0 ? 0 : Math.max(0, Math.floor(((room + 1) * up - 1 - this.phase) / down) + 1);
     const output = new Float32Array(count);
-    let place = this.phase;
+    const [whole, rest] = [Math.floor(down / up), down % up];
+    let phase = this.phase % up; // the place in the input is `start` and `phase`, counted on in whole numbers: this loop is the cost
+    let start = (this.phase - phase) / up;
     for (let index = 0; index < count; index += 1) {
-      const start = Math.floor(place / up);
-      const row = this.taps[place % up];
-      let sum = 0;
-      for (let tap = 0; tap < row.length; tap += 1) sum += row[tap] * input[start + tap];
-      output[index] = sum;
-      place += down;
+      const row = taps[phase];
+      let even = 0; // two sums: the processor need not wait for one addition before the next
+      let odd = 0;
+      for (let tap = 0; tap < width; tap += 2) {
+        even += row[tap] * input[start + tap];
+        odd += row[tap + 1] * input[start + tap + 1];
+      }
+      output[index] = even + odd;
+      start += whole;
+      phase += rest;
+      if (phase >= up) {
+        phase -= up;
+        start += 1;
+      }
     }
-    const used = Math.min(Math.floor(place / up), input.length);
+    const used = Math.min(start, input.length);
     this.kept = input.slice(used);
-    this.phase = place - used * up;
+    this.phase = (start - used) * up + phase;
     return output;
   }
 }

@@ -8,6 +8,10 @@ import { Waveform } from "./waveform.js";
 
 const HINT_MS = 12_000;
 const BLOCKS_PER_BAR = 2; // 20 ms each
+const SPARING_BLOCKS = 8; // from one picture to the next while the sound has not enough of the processor
+const SPARE_MS = 10_000;
+const TELL_MS = 250; // how often a meter tells its level to those who do not see it
+const SIDES = ["user", "assistant"];
 const HANG_UP = ["asking", "connecting", "queued", "preparing", "live", "waiting"];
 
 export class Stage {
@@ -15,8 +19,14 @@ export class Stage {
     this.wave = new Waveform($("wave"));
     this.elements = new Map(); // line of the transcript -> its element
     this.levels = { user: -100, assistant: -100 };
+    this.meterParts = Object.fromEntries(SIDES.map((side) => [side, {
+      track: $(`meter-${side}`),
+      moving: [$(`meter-${side}`).firstElementChild, $("talk").querySelector(`.halo.${side}`)],
+    }]));
     this.isDirty = false;
     this.numBlocks = 0;
+    this.numDry = 0; // times that the buffer ran dry
+    this.sparesUntil = -Infinity;
   }
 
   clear() {
@@ -61,19 +71,21 @@ export class Stage {
     if (load) this._load(load);
   }
 
-  block({ at, user, played, levels }, rate) {
+  block({ at, user, played, levels, numDry }, rate) {
     this.wave.add(at, user, played, rate);
     this.levels = levels;
     $("save-wav").disabled = false;
     this.numBlocks += 1;
-    if (this.numBlocks % BLOCKS_PER_BAR === 0) this._soon(); // between two bars of the picture there is nothing to see
+    if (numDry > this.numDry) this.sparesUntil = performance.now() + SPARE_MS; // the picture gives way to the sound
+    this.numDry = numDry;
+    const isSparing = performance.now() < this.sparesUntil;
+    if (this.numBlocks % (isSparing ? SPARING_BLOCKS : BLOCKS_PER_BAR) === 0) this._soon(); // between two bars there is nothing to see
   }
 
   words(line, text, at) {
     this.wave.addWord(text, at);
     $("save-vtt").disabled = $("save-text").disabled = false;
-    this._line(line, textOf(line), "");
-    this._soon();
+    this._line(line, textOf(line), ""); // the picture has the word with its next bar
   }
 
   note(line) {
@@ -101,14 +113,19 @@ export class Stage {
     if (load) this._load(load);
   }
 
-  meters({ user, assistant }) {
-    for (const [side, db] of [["user", user], ["assistant", assistant]]) {
-      const share = meterShare(db);
-      const meter = $(`meter-${side}`);
-      meter.style.setProperty("--level", share.toFixed(3));
-      meter.setAttribute("aria-valuenow", String(Math.round(Math.min(0, Math.max(-60, db)))));
-      meter.setAttribute("aria-valuetext", db <= -60 ? "silent" : `${Math.round(db)} decibels`);
-      $("talk").style.setProperty(`--${side}-level`, share.toFixed(3));
+  /** Show levels in dBFS. Only the parts that move are touched, so that a frame of the screen costs little. */
+  meters(levels) {
+    const now = performance.now();
+    const isTold = levels.user <= -100 || now - (this.toldAt ?? 0) >= TELL_MS;
+    if (isTold) this.toldAt = now;
+    for (const side of SIDES) {
+      const db = levels[side];
+      const { track, moving } = this.meterParts[side];
+      const share = meterShare(db).toFixed(2);
+      for (const part of moving) part.style.setProperty("--level", share);
+      if (!isTold) continue;
+      track.setAttribute("aria-valuenow", String(Math.round(Math.min(0, Math.max(-60, db)))));
+      track.setAttribute("aria-valuetext", db <= -60 ? "silent" : `${Math.round(db)} decibels`);
     }
   }
 

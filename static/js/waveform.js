@@ -53,8 +53,8 @@ export class Waveform {
 
   addWord(text, at) {
     const last = this.words.at(-1);
-    if (last && !/^\s/.test(text) && at - last.at < 0.5) last.text += text; // the rest of a word
-    else this.words.push({ text: text.trim(), at });
+    if (last && !/^\s/.test(text) && at - last.at < 0.5) Object.assign(last, { text: last.text + text, width: null }); // the rest of a word
+    else this.words.push({ text: text.trim(), at, width: null });
   }
 
   addMark(at) {
@@ -131,13 +131,17 @@ export class Waveform {
     context.textAlign = "left";
     context.fillStyle = this.colours.ink;
     const free = Array(ROWS).fill(-Infinity);
-    for (const { text, at } of this.words) {
-      if (at < left - 6 || at > left + seconds) continue;
+    let first = this.words.length; // from the end: a call may be hours long, and the present is looked at
+    while (first > 0 && this.words[first - 1].at >= left - 6) first -= 1;
+    for (const word of this.words.slice(first)) {
+      const { text, at } = word;
+      if (at > left + seconds) break;
+      word.width ??= context.measureText(text).width;
       const x = (at - left) * PIXELS_PER_S;
       let row = free.findIndex((end) => end - x < SHIFT);
       if (row < 0) row = free.indexOf(Math.min(...free));
       const start = Math.max(x, free[row]);
-      free[row] = start + context.measureText(text).width + 5;
+      free[row] = start + word.width + 5;
       context.fillText(text, start, top + 15 + row * ROW);
     }
   }

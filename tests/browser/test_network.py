@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import math
 
+import psutil
 import pytest
 
 from tests.browser.network import Network, network
@@ -16,6 +17,14 @@ BEHIND_MS = 300
 FRAME_MS = 80
 CALM_MS = 200  # a margin of 40 to 80 ms, a frame, and half of one: what it is after the window of 10 s has forgotten the weather
 LAG_S = 0.03  # of the page's timers, and of the gateway's frames, on a machine that has nothing else to do
+PAUSE_S = 6.0  # less than what the server waits for a reader that does not read
+BACK_S = 2.0
+MOST_SPARING_HZ = 8  # 50 blocks a second, a picture for every eighth; and a little
+COUNT_PICTURES = """
+globalThis.numPictures = 0;
+const { clearRect } = CanvasRenderingContext2D.prototype;
+CanvasRenderingContext2D.prototype.clearRect = function (...rest) { numPictures += 1; clearRect.apply(this, rest); };
+"""
 TRIES = 3
 CALM_TRIES = 7  # of 5 s
 
@@ -103,6 +112,46 @@ async def test_jitter_and_stalls_neither_pile_up_nor_end_the_call() -> None:
         if is_busy:
             pytest.skip("this machine is too busy to become calm")
         pytest.fail(f"no calm after the storm: {states[-20:]}")
+
+
+async def test_after_a_pause_of_the_whole_browser_the_call_goes_on_without_delay() -> None:
+    """A laptop's lid, a debugger, a swap storm: what came meanwhile is not played late."""
+    async with gateway(1) as server, chromium() as browser, visiting(f"http://127.0.0.1:{server.port}", browser) as visitor:
+        await listen(visitor, "pcm", 3)
+        processes = [process for process in psutil.Process().children(recursive=True) if "chromium" in process.name()]
+        assert len(processes) > 2
+        for process in processes:
+            process.suspend()
+        await asyncio.sleep(PAUSE_S)
+        for process in processes:
+            process.resume()
+        await asyncio.sleep(BACK_S)
+        num_before = len(await visitor.buffer_states())
+        await asyncio.sleep(2)
+        states = (await visitor.buffer_states())[num_before:]
+        assert longest_behind(states) <= 1
+        assert len(visitor.sockets) == 1
+        await visitor.until("n-trip", r"^\d{1,3} ms", 6)  # below a second
+        await visitor.phase("live")
+
+
+async def test_the_picture_gives_way_to_the_sound_when_that_runs_dry() -> None:
+    async with (
+        gateway(1) as server,
+        network(server.port) as relay,
+        chromium() as browser,
+        visiting(f"http://127.0.0.1:{relay.port}", browser) as visitor,
+    ):
+        await visitor.page.add_init_script(COUNT_PICTURES)
+        await listen(visitor, "pcm", 2)
+        relay.stall_share, relay.stall_s = 1.0, 1.0
+        await visitor.wait(visitor.buffer_states, lambda states: states[-1]["dry"] > 0, "a dry buffer")
+        relay.stall_share = 0.0
+        await asyncio.sleep(1)
+        before = await visitor.page.evaluate("numPictures")
+        await asyncio.sleep(3)
+        assert 1 <= await visitor.page.evaluate("numPictures") - before <= 3 * MOST_SPARING_HZ
+        await visitor.phase("live")
 
 
 async def is_without_processor(visitor: Visitor, relay: Network) -> bool:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
-import aiohttp
 import pytest
-from aiohttp import web
 
 from tests.browser.visitor import Visitor, chromium, visiting
 from tests.integration.rig import Gateway, gateway
@@ -31,7 +28,6 @@ INLINE = """
 """
 PLACES = "found => found.map((place) => place.dataset.state)"
 OVERFLOW = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
-Socket = web.WebSocketResponse | aiohttp.ClientWebSocketResponse
 CONTRAST = Path(__file__).parent / "contrast.js"
 
 
@@ -115,60 +111,6 @@ async def test_another_client_has_the_root_and_ours_moves(tmp_path: Path) -> Non
         await visitor.page.click("#talk-link")
         await visitor.until("server-text", "fake on cpu")
         visitor.troubles = [trouble for trouble in visitor.troubles if "favicon" not in trouble]  # of theirs
-
-
-async def test_behind_a_proxy_with_a_prefix_everything_is_found() -> None:
-    async with gateway(1) as server, aiohttp.ClientSession() as http:
-
-        async def forward(request: web.Request) -> web.StreamResponse:
-            target = f"{origin(server)}/{request.match_info['rest']}"
-            if request.headers.get("Upgrade"):
-                near = web.WebSocketResponse()
-                await near.prepare(request)
-                async with http.ws_connect(target, params=request.query) as far:
-                    await _join(near, far)
-                return near
-            async with http.get(target, params=request.query, allow_redirects=False) as reply:
-                kept = {name: reply.headers[name] for name in ("Content-Type", "Location") if name in reply.headers}
-                return web.Response(status=reply.status, body=await reply.read(), headers=kept)
-
-        app = web.Application()
-        app.router.add_get("/voice/{rest:.*}", forward)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        try:
-            port = runner.addresses[0][1]
-            async with chromium() as browser, visiting(f"http://127.0.0.1:{port}", browser) as visitor:
-                for path in ("/voice/", "/voice/app"):
-                    await visitor.open(path)
-                    await visitor.until("server-text", "fake on cpu")
-                    await visitor.talk()
-                    await visitor.until("log", "hello")
-                    await visitor.hang_up()
-                assert all("/voice/api/chat" in url for url in visitor.sockets)
-                await visitor.page.click("#status-link")
-                await visitor.until("health-text", "not shown here|Healthy")
-        finally:
-            await runner.cleanup()
-
-
-async def _join(near: web.WebSocketResponse, far: aiohttp.ClientWebSocketResponse) -> None:
-    """Carry messages both ways until one side ends."""
-
-    async def carry(source: Socket, sink: Socket) -> None:
-        async for message in source:
-            if message.type is aiohttp.WSMsgType.BINARY:
-                await sink.send_bytes(message.data)
-            elif message.type is aiohttp.WSMsgType.TEXT:
-                await sink.send_str(message.data)
-
-    tasks = [asyncio.create_task(carry(near, far)), asyncio.create_task(carry(far, near))]
-    _, rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in rest:
-        task.cancel()
-    await asyncio.gather(*rest, return_exceptions=True)
 
 
 async def test_the_status_page_shows_who_is_on_the_line_and_asks_for_a_key_where_there_are_keys() -> None:

@@ -49,8 +49,21 @@ test("a call that never opened is explained by what the server says otherwise", 
   assert.equal(diagnose(401, {}, true).title, "The key was not accepted");
   assert.equal(diagnose(403, {}, true).retries, false);
   assert.equal(diagnose(200, { status: "loading" }, true).title, "The server is starting");
+  assert.equal(diagnose(200, { status: "failed", load: { accepts: false } }, true).title, "The server has failed");
   assert.equal(diagnose(200, { status: "ok", load: { slots: { used: 4, total: 4 } } }, true).title, "The server is full");
   assert.match(diagnose(200, { status: "ok", load: { slots: { used: 1, total: 4 }, accepts: true } }, true).detail, /proxy/);
+});
+
+test("a proxy that does not find the server is never told as a lack of room or of WebSockets", () => {
+  for (const status of [500, 502, 503, 504]) {
+    const { title, detail, retries } = diagnose(status, {}, true);
+    assert.deepEqual([title, retries], ["A proxy got no answer from the server", true]);
+    assert.match(detail, new RegExp(status));
+  }
+  for (const [status, body] of [[404, { error: "Not Found" }], [200, {}], [405, {}]]) {
+    const { title, retries } = diagnose(status, body, true);
+    assert.deepEqual([title, retries], ["What answers here is not the server", false]);
+  }
 });
 
 test("warnings are for people", () => {
