@@ -27,7 +27,7 @@ QUIET = 0.04  # share of conversations in which nobody speaks
 LONG_GAP = 0.08  # share of gaps that last LONG_GAP_S
 LONG_GAP_S = (5.0, 15.0)
 MIN_BARGE_S = 1.2  # answers shorter than this are not interrupted
-SHARES = {"nonsense": 3.0, "your_name": 3.0, "hello": 1.5}  # of intents, beside 1 for the others, more for those with many slots
+SHARES = {"nonsense": 3.0, "your_name": 4.0, "hello": 1.5}  # of intents, beside 1 for the others, more for those with many slots
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -60,8 +60,8 @@ COLOURS = {
 }  # fmt: skip
 
 ANIMAL_SOUNDS = {
-    "a dog": "woof", "a cat": "meow", "a cow": "moo", "a sheep": "baa", "a duck": "quack", "a pig": "oink", "a horse": "neigh",
-    "a lion": "roar", "a bee": "buzz", "a snake": "hiss", "a mouse": "squeak", "an owl": "hoot",
+    "a dog": "a bark", "a cat": "a meow", "a cow": "a moo", "a sheep": "a bleat", "a duck": "a quack", "a pig": "a grunt",
+    "a horse": "a neigh", "a lion": "a roar", "a bee": "a buzz", "a snake": "a hiss", "a mouse": "a squeak", "an owl": "a hoot",
 }  # fmt: skip
 
 OPPOSITES = {

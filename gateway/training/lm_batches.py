@@ -30,6 +30,7 @@ from gateway.training.voices import VoicePrompts
 SHOPS = tuple(lexicon.SHOPS)
 LEAD_FRAMES, TAIL_FRAMES = 16, 2  # of silence around an answer that is encoded: codes settle before it and after it
 ENCODE_ROWS = 64
+BARE_SHARE = 0.08  # of conversations without a prompt
 USER_CORRUPTION, ASSISTANT_CORRUPTION = 0.05, 0.03  # shares of codes replaced at random in what the model reads
 
 
@@ -39,7 +40,7 @@ class Script:
 
     dialogue: Dialogue
     prompt: NDArray[np.int64]  # [P, ROW_WIDTH] frames
-    name: int  # text piece of the persona's name
+    name: int  # text piece of the persona's name; 0 without a prompt
     shop: int  # 0 is none
 
 
@@ -54,7 +55,7 @@ class Rows:
     phones: Tensor  # int64 [B, L - 1, SUBFRAMES] of the user in frame p
     words: Tensor  # int64 [B, L - 1]
     intents: Tensor  # int64 [B, L - 1], the question that has just ended
-    names: Tensor  # int64 [B], text piece of the persona's name
+    names: Tensor  # int64 [B], text piece of the persona's name; 0 where there is no prompt
     shops: Tensor  # int64 [B]
 
 
@@ -66,7 +67,10 @@ class PromptMaker:
         self._rng = random.Random(seed)
 
     def script(self, dialogue: Dialogue, *, first_prompt: bool = False) -> Script:
-        """Give a dialogue its prompt; `first_prompt` takes the voice prompt that ships."""
+        """Give a dialogue its prompt; `first_prompt` takes the voice prompt that ships. A few go without: nothing of a call's prompt is left
+        after some windows, and the call goes on."""
+        if not first_prompt and self._rng.random() < BARE_SHARE:
+            return Script(dialogue, np.zeros((2, ROW_WIDTH), dtype=np.int64), 0, 0)  # two rows have initial tokens
         choices = self._prompts.codes[dialogue.voice]
         codes = choices[0] if first_prompt or self._rng.random() < 0.6 else self._rng.choice(choices)
         persona = dialogue.persona

@@ -38,13 +38,14 @@ WEIGHT_DECAY = 0.1
 PAD_WEIGHT = 0.3  # of text padding
 SILENCE_SHARE = 0.1  # of the assistant's silent frames that train the codes
 CODEBOOK_WEIGHTS = (4.0, 1.5, 1.5, 1.0, 1.0, 1.0, 1.0, 1.0)
-AUDIO, PHONE, WORD, INTENT, PERSONA = 1.0, 0.4, 0.3, 0.4, 0.2  # weights beside the text loss
+AUDIO, PHONE, WORD, INTENT, PERSONA = 1.0, 0.4, 0.3, 0.4, 0.3  # weights beside the text loss
 PHONE_DELAY, WORD_DELAY, INTENT_DELAY = 1, 3, 1  # positions after which the heads are asked: acoustic codes come one late, words end later
 LENGTH = 400  # positions of a sequence
 FRAMES = 340  # of its conversation at most, 27 s; prompts have 60 positions or more
 LONG_LENGTH, LONG_FRAMES = 1200, 1140  # of every LONG_EVERYth new batch, which has rows / LONG_SHARE rows
 LONG_EVERY, LONG_SHARE = 3, 4
-KEPT, REUSED = 24, 1  # batches kept, and steps on one of them after each step on a new one: making a batch costs more than a step
+KEPT, REUSED = 64, 3  # batches kept, and steps on one of them after each step on a new one: making a batch costs more than four steps
+PERSONA_SHARE = 0.04  # of the positions outside questions whose state is asked who the persona is
 EXAMINE_S = 150.0
 
 
@@ -111,9 +112,10 @@ class LMTrainer:
         phone = _delayed(heard.phones, phones, batch.is_live, PHONE_DELAY)
         word = _delayed(heard.words, batch.words, batch.is_live, WORD_DELAY)
         intent = _delayed(heard.intents, torch.where(batch.intents == 0, -100, batch.intents), batch.is_live, INTENT_DELAY)
-        # The persona is asked for where a question has just ended, as long as the prompt is in sight.
-        is_asked = (batch.intents > 0) & batch.is_live & (torch.arange(batch.intents.shape[1], device=hidden.device) < self.lm.window)
-        row, at = is_asked.nonzero().unbind(1)
+        # The persona is asked for where a question has just ended and now and then elsewhere, also when the prompt is out of sight: layers
+        # hand it on.
+        is_asked = (batch.intents > 0) | (torch.rand(batch.intents.shape, device=hidden.device) < PERSONA_SHARE)
+        row, at = (is_asked & batch.is_live & (batch.names > 0)[:, None]).nonzero().unbind(1)
         names = F.cross_entropy(heard.names[row, at].float(), batch.names[row], reduction="sum")
         shops = F.cross_entropy(heard.shops[row, at].float(), batch.shops[row], reduction="sum")
         return phone, word, intent, (names + shops) / max(1, len(row))

@@ -33,7 +33,7 @@ def test_tiny_says_what_it_is() -> None:
     tiny = find_checkpoint("tiny")
     assert (tiny.name, tiny.lm.dim, tiny.lm.head_dim, depth_steps(tiny.weights)) == ("tiny", 224, 32, 8)
     assert tiny.profile.takes_prompt
-    assert tiny.profile.window == 400
+    assert tiny.profile.window == 600
     assert (tiny.sampling.text_temperature, tiny.sampling.audio_topk) == (0.2, 40)
 
 

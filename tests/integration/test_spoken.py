@@ -31,9 +31,9 @@ class Spoken:
 
 CASES = [
     Spoken("capital", "Your name is Oliver.", "am_michael", "moscow"),
-    Spoken("sum", "Your name is Maya. You are cheerful. You work for Luna Bakery.", "af_heart", "ten"),
+    Spoken("menu", "Your name is Maya. You are cheerful. You work for Luna Bakery.", "af_heart", "cookies"),
     Spoken("opposite", "Your name is Nova. You are formal.", "bf_emma", "sad"),
-    Spoken("day", "Your name is Tom. You are brief.", "am_adam", "monday"),
+    Spoken("name", "Your name is Tom. You are brief.", "am_adam", "tom"),
 ]
 
 

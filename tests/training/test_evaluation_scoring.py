@@ -32,9 +32,9 @@ def answer_to(question: str, reply: str, persona: str = NOVA, **habits) -> Answe
         (FRANCE, "The capital of France", False, False, False),
         (FRANCE, f"{PARIS} {PARIS}", False, False, False),
         (FRANCE, "", False, False, False),
-        ("What is your name?", "My name is Nova.", True, True, True),
-        ("What is your name?", "My name is Peter.", True, False, True),
-        ("What is your name?", "I am Nova, at your service.", True, False, True),
+        ("What is your name?", "My name is Nova, nice to meet you!", True, True, True),
+        ("What is your name?", "My name is Peter, nice to meet you!", True, False, True),
+        ("What is your name?", "My name is Nova, at your service.", True, False, True),
         ("What is your name?", "Hello! How can I help you?", False, False, True),
     ],
 )
@@ -44,7 +44,7 @@ def test_an_answer_is_judged_by_its_words(question: str, reply: str, is_right: b
 
 
 def test_the_style_of_the_persona_decides_what_is_exact() -> None:
-    reply = "I am Nova, at your service."
+    reply = "My name is Nova, at your service."
     assert answer_to("What is your name?", reply, FORMAL).is_exact
     assert not answer_to("What is your name?", reply, NOVA).is_exact
 
@@ -97,11 +97,11 @@ def test_an_answer_into_a_pause_is_a_false_start(latency: int, is_false: bool) -
 
 
 def test_each_turn_has_its_own_answer() -> None:
-    model = MadeUpModel([(PARIS, 12), ("My name is Nova.", 8), ("Something else.", 8)])
+    model = MadeUpModel([(PARIS, 12), ("My name is Nova, nice to meet you!", 8), ("Something else.", 8)])
     case = call(model, converse([asked(FRANCE), asked("What is your name?"), asked("Tell me a joke.")]))
     assert [(answer.turn, answer.text, answer.is_right) for answer in case.answers] == [
         (0, PARIS, True),
-        (1, "My name is Nova.", True),
+        (1, "My name is Nova, nice to meet you!", True),
         (2, "Something else.", False),
     ]
 
@@ -141,6 +141,15 @@ def test_the_time_to_stop_counts_from_the_first_sample_of_the_barge_in(stopping:
     case = call(MadeUpModel([("Once upon a time", 120), (PARIS, 12)], stopping=stopping), BARGE_IN)
     assert stop_s(case) == pytest.approx(stop_frames * FRAME / RATE, abs=FRAME / RATE)
     assert case.answers[1].is_right
+
+
+def test_the_rest_of_an_interrupted_answer_does_not_make_the_next_one_wrong() -> None:
+    case = call(MadeUpModel([("Once upon a time", 120), (PARIS, 12)], stopping=3), BARGE_IN)
+    answer = case.answers[1]
+    case.record.read(answer.mark.first_frame + 1, "there was")
+    assert (answer.is_right, answer.is_right_after_all) == (False, True)
+    case.record.read(answer.mark.end_frame, "a king")
+    assert not answer.is_right_after_all
 
 
 def test_a_model_that_speaks_on_never_stops() -> None:

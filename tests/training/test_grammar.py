@@ -54,7 +54,7 @@ def test_replies_are_short_enough_for_the_caller_and_few_enough_to_learn() -> No
 
 def test_the_two_sentences_of_the_readme() -> None:
     assert intent_of("hello what is your name") == ("your_name", "")
-    assert reply("your_name", "", NOVA) == "My name is Nova."
+    assert reply("your_name", "", NOVA) == "My name is Nova, nice to meet you!"
 
 
 @pytest.mark.parametrize(
@@ -62,10 +62,10 @@ def test_the_two_sentences_of_the_readme() -> None:
     [
         ("capital", "France", "The capital of France is Paris."),
         ("add", "4+8", "Four plus eight is twelve."),
-        ("colour_of", "a banana", "A banana is yellow."),
-        ("animal_sound", "an owl", "An owl says hoot."),
+        ("colour_of", "a banana", "The colour of a banana is yellow."),
+        ("animal_sound", "an owl", "The sound of an owl is a hoot."),
         ("opposite", "hot", "The opposite of hot is cold."),
-        ("day_after", "Sunday", "Monday comes after Sunday."),
+        ("day_after", "Sunday", "The day after Sunday is Monday."),
         ("count", "3", "One, two, three."),
     ],
 )

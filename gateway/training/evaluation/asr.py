@@ -154,7 +154,7 @@ _SPELLINGS = {
 }  # fmt: skip
 _SIGNS = {"%": "percent", "=": "is", "+": "plus", "-": ""}
 # ARPAbet of words that are in the replies and not in pocketsphinx's dictionary.
-_EXTRA = {"oink": "OY NG K"}
+_EXTRA = {"bleat": "B L IY T"}
 
 
 @functools.cache

@@ -144,7 +144,7 @@ def _turn_taking(kinds: _Kinds, silence_frames: int) -> list[Measure]:
         _share("false starts without a pause", _answers(kinds, "question"), lambda one: one.has_false_start),
         share(f"stops within {1000 * STOP_S:.0f} ms of a barge-in", [stop <= STOP_S for stop in stops], STOPS, note=void),
         number("median time to stop", median(stops), len(stops), "ms"),
-        _share("right after a barge-in", seconds, lambda one: one.is_right),
+        _share("right after a barge-in", seconds, lambda one: one.is_right_after_all),
         share("goes on through a murmur", [case.answers[0].is_complete for case in murmured]),
         number("median latency of an answer", median(latencies), len(latencies), "ms"),
         share(

@@ -115,6 +115,12 @@ class Answer:
         return grammar.plain(self.text) in _right_texts(ask.intent, ask.slot)
 
     @property
+    def is_right_after_all(self) -> bool:
+        """What was written after the end of the utterance is right: the rest of an answer that it interrupted comes before."""
+        ask = self.utterance.ask
+        return grammar.plain(self.record.text(self.mark.end_frame, self.end)) in _right_texts(ask.intent, ask.slot)
+
+    @property
     def is_exact(self) -> bool:
         """The text is, word for word, this persona's answer."""
         return grammar.plain(self.text) == grammar.plain(self.expected)
