@@ -270,7 +270,9 @@ def _offer(config: Config) -> Offer:
 async def _index(request: web.Request) -> web.StreamResponse:
     config = request.app[CONFIG]
     assert config.static is not None  # or the route would not be there
-    return index_of(config.static) if config.static == config.page else web.FileResponse(config.static / "index.html")
+    if config.static == config.page:
+        return index_of(config.static)
+    return web.FileResponse(config.static / "index.html", headers={"Cache-Control": "no-cache"})  # its files have names of their build
 
 
 async def _chat(request: web.Request) -> web.StreamResponse:

@@ -67,6 +67,7 @@ async def test_another_client_has_the_root_and_none_of_our_headers(tmp_path: Pat
             status, headers, body = await get(server, path)
             assert (status, body) == (200, "theirs")
             assert "Content-Security-Policy" not in headers
+        assert (await get(server, "/"))[1]["Cache-Control"] == "no-cache"  # or a new build would show the old one's missing files
         assert "/api/chat" in (await get(server, "/app/"))[2]
 
 

@@ -84,7 +84,9 @@ class CropMaker:
             placements.append(Placement(is_user, at, clip.start + skipped, length, rate, 1.0))
             at += int(length / rate) + rng.randint(SAMPLE_RATE // 10, SAMPLE_RATE)
             skipped = 0
-        return Dialogue(Persona("Nova"), "", placements, *(torch.zeros(0).numpy(),) * 3)  # type: ignore[arg-type]
+        dialogue = Dialogue.silent(Persona("Nova"), "", 0)
+        dialogue.placements = placements
+        return dialogue
 
 
 class CodecTrainer:

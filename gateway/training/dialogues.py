@@ -22,12 +22,18 @@ PAD, EPAD = 3, 0  # text pieces; the ids of engine.layout
 LATENCY_S = (0.3, 0.58)  # from the end of a question to the answer, before it is rounded up to a frame
 PAUSE_S = (0.3, 0.6)  # inside a question
 GAP_S = (0.5, 2.5)  # from the end of an answer to the next question
-YIELD_S = (0.12, 0.3)  # from the beginning of a barge-in to the assistant's silence
+BARGED, MURMURED = 0.15, 0.04  # chances that an answer is interrupted, or accompanied by a backchannel, for each of its seconds
+MOST_BARGED, MOST_MURMURED = 0.7, 0.15  # of long answers
+YIELD_S = (0.2, 0.34)  # from the beginning of a barge-in to the assistant's silence; one narrow range, so that it is learned as a rule
+LATE = 0.1  # share of interruptions that the assistant notices LATE_S after they began
+LATE_S = (0.34, 1.0)
+OVERLAP_FRAMES = 12  # from the beginning of a barge-in or backchannel: when it is decided whether the assistant goes on
 QUIET = 0.04  # share of conversations in which nobody speaks
 LONG_GAP = 0.08  # share of gaps that last LONG_GAP_S
 LONG_GAP_S = (5.0, 15.0)
 MIN_BARGE_S = 1.2  # answers shorter than this are not interrupted
-SHARES = {"nonsense": 3.0, "your_name": 4.0, "hello": 1.5}  # of intents, beside 1 for the others, more for those with many slots
+# Of intents, beside 1 for the others, more for those with many slots; long answers are there to be interrupted.
+SHARES = {"nonsense": 3.0, "your_name": 4.0, "hello": 1.5, "story": 4.0, "alphabet": 4.0, "count": 2.0}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,6 +58,13 @@ class Dialogue:
     text: NDArray[np.int64]  # [T] pieces
     speaking: NDArray[np.bool_]  # [T] the assistant speaks
     intents: NDArray[np.int64]  # [T] class of the question just heard; 0 is none
+    overlap: NDArray[np.bool_]  # [T] the user has just begun to speak over the assistant
+
+    @classmethod
+    def silent(cls, persona: personas.Persona, voice: str, frames: int) -> Dialogue:
+        """A conversation in which nobody speaks yet."""
+        speaking, overlap = np.zeros((2, frames), dtype=np.bool_)
+        return cls(persona, voice, [], np.full(frames, PAD, dtype=np.int64), speaking, np.zeros(frames, dtype=np.int64), overlap)
 
 
 class DialogueMaker:
@@ -72,14 +85,7 @@ class DialogueMaker:
     def draw(self) -> Dialogue:
         """Make one conversation."""
         rng = self._rng
-        dialogue = Dialogue(
-            persona=personas.draw(rng),
-            voice=rng.choice(self._index.voices),
-            placements=[],
-            text=np.full(self._frames, PAD, dtype=np.int64),
-            speaking=np.zeros(self._frames, dtype=np.bool_),
-            intents=np.zeros(self._frames, dtype=np.int64),
-        )
+        dialogue = Dialogue.silent(personas.draw(rng), rng.choice(self._index.voices), self._frames)
         if rng.random() < QUIET:
             return dialogue
         now = self._seconds(0.2, 1.2)
@@ -97,8 +103,7 @@ class DialogueMaker:
 
     def single(self, ask: Ask, clip_idx: int, persona: personas.Persona, voice: str) -> Dialogue:
         """A conversation of one given question and no answer: what evaluation lets the model complete."""
-        frames = self._frames
-        dialogue = Dialogue(persona, voice, [], np.full(frames, PAD), np.zeros(frames, dtype=np.bool_), np.zeros(frames, dtype=np.int64))
+        dialogue = Dialogue.silent(persona, voice, self._frames)
         self._place(dialogue, self._index.clips[clip_idx], self._seconds(0.6, 1.0), is_user=True)
         return dialogue
 
@@ -117,14 +122,17 @@ class DialogueMaker:
             if clip is None:
                 return began
             length_s = clip.length / SAMPLE_RATE
+            barged, murmured = min(MOST_BARGED, BARGED * length_s), min(MOST_MURMURED, MURMURED * length_s)
             chance = rng.random()
-            if length_s < MIN_BARGE_S or chance > 0.3:
+            if length_s < MIN_BARGE_S or chance > barged + murmured:
                 return self._speak(dialogue, clip, began, clip.length)
             barge = began + self._seconds(0.4, max(0.5, length_s - 0.5))
-            if chance > 0.18 and self._murmurs:  # a backchannel: the assistant goes on
+            dialogue.overlap[barge // FRAME : barge // FRAME + OVERLAP_FRAMES] = True
+            if chance > barged and self._murmurs:  # the assistant goes on
                 self._hear(dialogue, Ask("", "", rng.choice(self._murmurs)), barge)
                 return self._speak(dialogue, clip, began, clip.length)
-            self._speak(dialogue, clip, began, min(clip.length, barge + self._seconds(*YIELD_S) - began))
+            noticed = barge + self._seconds(*(LATE_S if rng.random() < LATE else YIELD_S))
+            self._speak(dialogue, clip, began, min(clip.length, noticed - began))
             ask = rng.choice(self._by_intent[rng.choice(("stop", "wait"))][""]) if rng.random() < 0.3 else self._ask()
             heard = self._hear(dialogue, ask, barge)
 

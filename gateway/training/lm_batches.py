@@ -52,6 +52,7 @@ class Rows:
     targets: Tensor  # int64 [B, L - 1, 1 + CODEBOOKS], text and the assistant's codes of position p + 1
     is_live: Tensor  # bool [B, L - 1], position p + 1 is past the prompt
     speaking: Tensor  # bool [B, L - 1], the assistant speaks at p + 1
+    overlap: Tensor  # bool [B, L - 1], the user has just begun to speak over it at p + 1
     phones: Tensor  # int64 [B, L - 1, SUBFRAMES] of the user in frame p
     words: Tensor  # int64 [B, L - 1]
     intents: Tensor  # int64 [B, L - 1], the question that has just ended
@@ -67,8 +68,8 @@ class PromptMaker:
         self._rng = random.Random(seed)
 
     def script(self, dialogue: Dialogue, *, first_prompt: bool = False) -> Script:
-        """Give a dialogue its prompt; `first_prompt` takes the voice prompt that ships. A few go without: nothing of a call's prompt is left
-        after some windows, and the call goes on."""
+        """Give a dialogue its prompt; `first_prompt` takes the voice prompt that ships. A few go without: nothing of a call's
+        prompt is left after some windows, and the call goes on."""
         if not first_prompt and self._rng.random() < BARE_SHARE:
             return Script(dialogue, np.zeros((2, ROW_WIDTH), dtype=np.int64), 0, 0)  # two rows have initial tokens
         choices = self._prompts.codes[dialogue.voice]
@@ -161,9 +162,9 @@ class Assembler:
         user = batch.user if clean else spoil(vary_level(batch.user), batch.assistant)
         heard = self._mimi.encode_codes(user)[..., :CODEBOOKS]
         assistant = self._answers.lay(dialogues, self._silence, frames)
-        text, speaking, intents = (
+        text, speaking, overlap, intents = (
             torch.from_numpy(np.stack([getattr(dialogue, name) for dialogue in dialogues])).to(device)
-            for name in ("text", "speaking", "intents")
+            for name in ("text", "speaking", "overlap", "intents")
         )
         sizes = torch.tensor([len(script.prompt) for script in scripts], device=device)
         place = torch.arange(length, device=device) - sizes[:, None]  # frame of the dialogue at each position
@@ -178,6 +179,7 @@ class Assembler:
             targets=rows[:, 1:, : 1 + CODEBOOKS],
             is_live=((place >= 0) & (place < frames))[:, 1:],
             speaking=speaking.gather(1, at)[:, 1:],
+            overlap=overlap.gather(1, at)[:, 1:],
             phones=batch.phones[:, 0].gather(1, at[..., None].expand(-1, -1, batch.phones.shape[-1]))[:, :-1],
             words=batch.words.gather(1, at)[:, :-1],
             intents=intents.gather(1, at)[:, :-1],

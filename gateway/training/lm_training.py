@@ -36,6 +36,7 @@ PEAK_RATE = 1.5e-3
 BETAS = (0.9, 0.98)
 WEIGHT_DECAY = 0.1
 PAD_WEIGHT = 0.3  # of text padding
+OVERLAP_WEIGHT = 2.0  # of all text where the user has begun to speak over the assistant: there, padding is a decision
 SILENCE_SHARE = 0.1  # of the assistant's silent frames that train the codes
 CODEBOOK_WEIGHTS = (4.0, 1.5, 1.5, 1.0, 1.0, 1.0, 1.0, 1.0)
 AUDIO, PHONE, WORD, INTENT, PERSONA = 1.0, 0.4, 0.3, 0.4, 0.3  # weights beside the text loss
@@ -52,11 +53,14 @@ EXAMINE_S = 150.0
 class LMTrainer:
     """Model, heads and optimiser of one run."""
 
-    def __init__(self, config: LMConfig, num_words: int, device: torch.device, run: Run, initial: Path | None, window: int) -> None:
+    def __init__(
+        self, config: LMConfig, num_words: int, device: torch.device, run: Run, initial: Path | None, window: int, rate: float
+    ) -> None:
         torch.manual_seed(run.step)
         self.lm = TrainedLM(config, window).to(device)
         if initial:
             self.lm.load(initial)
+        self._has_heads = initial is None  # no checkpoint holds them, and what new ones say would harm what is there
         self.hearing = Hearing(config, num_words, 1 + len(intent_classes()), 1 + len(SHOPS)).to(device)
         named = [*self.lm.named_parameters(), *self.hearing.named_parameters()]
         plain = [p for name, p in named if p.dim() < 2 or "embeddings" in name or "table" in name]
@@ -64,7 +68,7 @@ class LMTrainer:
         groups = [{"params": plain, "weight_decay": 0.0}, {"params": decayed, "weight_decay": WEIGHT_DECAY}]
         self.optimizer = torch.optim.AdamW(groups, lr=PEAK_RATE, betas=BETAS, fused=True)
         self._weights = torch.tensor(CODEBOOK_WEIGHTS, device=device) / sum(CODEBOOK_WEIGHTS)
-        self._run, self._device = run, device
+        self._run, self._device, self._rate = run, device, rate
         if run.state:
             for part in ("lm", "hearing", "optimizer"):
                 getattr(self, part).load_state_dict(run.state[part])
@@ -74,16 +78,16 @@ class LMTrainer:
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self._device.type == "cuda"):
             hidden = self.lm(corrupted(batch, self.lm.config.card))
             text = self._text_loss(hidden, batch)
-            audio = self._audio_loss(hidden, batch)
-            phone, word, intent, persona = self._hearing_losses(hidden, batch)
-        loss = text + AUDIO * audio + PHONE * phone + WORD * word + INTENT * intent + PERSONA * persona
+            loss = text + AUDIO * self._audio_loss(hidden, batch)
+            if self._has_heads:
+                loss = loss + self._hearing_loss(hidden, batch)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(self.lm.parameters(), 1.0)
         for group in self.optimizer.param_groups:
-            group["lr"] = self._run.clock.rate(PEAK_RATE)
+            group["lr"] = self._run.clock.rate(self._rate)
         self.optimizer.step()
-        self._run.note(text=text, audio=audio, phone=phone, word=word, intent=intent, persona=persona)
+        self._run.note(text=text)
 
     def save(self) -> None:
         """Write a checkpoint of the run."""
@@ -92,21 +96,24 @@ class LMTrainer:
     def _text_loss(self, hidden: Tensor, batch: Rows) -> Tensor:
         wanted = batch.targets[..., 0]
         loss = F.cross_entropy(self.lm.text_logits(hidden).flatten(0, 1).float(), wanted.flatten(), reduction="none")
-        weight = torch.where(wanted == PAD, PAD_WEIGHT, 1.0) * batch.is_live
+        weight = torch.where(batch.overlap, OVERLAP_WEIGHT, torch.where(wanted == PAD, PAD_WEIGHT, 1.0)) * batch.is_live
         with torch.no_grad():
             is_word = ((wanted != PAD) & batch.is_live).flatten()
             self._run.note(text_words=loss[is_word].mean())
         return (loss * weight.flatten()).sum() / weight.sum()
 
     def _audio_loss(self, hidden: Tensor, batch: Rows) -> Tensor:
-        is_kept = batch.is_live & (batch.speaking | (torch.rand(batch.speaking.shape, device=hidden.device) < SILENCE_SHARE))
+        is_drawn = torch.rand(batch.speaking.shape, device=hidden.device) < SILENCE_SHARE
+        is_kept = batch.is_live & (batch.speaking | batch.overlap | is_drawn)
         chosen = is_kept.flatten().nonzero()[:, 0]
         targets = batch.targets.flatten(0, 1)[chosen]
         logits = self.lm.code_logits(hidden.flatten(0, 1)[chosen], targets[:, 0], targets[:, 1:])
         losses = F.cross_entropy(logits.flatten(0, 1).float(), targets[:, 1:].flatten(), reduction="none").view(-1, CODEBOOKS)
-        return losses.mean(dim=0) @ self._weights
+        audio = losses.mean(dim=0) @ self._weights
+        self._run.note(audio=audio)
+        return audio
 
-    def _hearing_losses(self, hidden: Tensor, batch: Rows) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _hearing_loss(self, hidden: Tensor, batch: Rows) -> Tensor:
         heard = self.hearing(hidden)
         phones = torch.where(batch.phones == UNKNOWN_PHONE, -100, batch.phones)
         phone = _delayed(heard.phones, phones, batch.is_live, PHONE_DELAY)
@@ -118,7 +125,9 @@ class LMTrainer:
         row, at = (is_asked & batch.is_live & (batch.names > 0)[:, None]).nonzero().unbind(1)
         names = F.cross_entropy(heard.names[row, at].float(), batch.names[row], reduction="sum")
         shops = F.cross_entropy(heard.shops[row, at].float(), batch.shops[row], reduction="sum")
-        return phone, word, intent, (names + shops) / max(1, len(row))
+        persona = (names + shops) / max(1, len(row))
+        self._run.note(phone=phone, word=word, intent=intent, persona=persona)
+        return PHONE * phone + WORD * word + INTENT * intent + PERSONA * persona
 
 
 def _delayed(logits: Tensor, wanted: Tensor, is_live: Tensor, delay: int) -> Tensor:
@@ -160,7 +169,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--codec", type=Path, required=True, help="trained mimi.safetensors, frozen")
     parser.add_argument("--sizes", type=Path, required=True, help="folder with config.json and mimi.json of the model to train")
     parser.add_argument("--tokenizer", type=Path, required=True)
-    parser.add_argument("--initial", type=Path, help="language model to start from")
+    parser.add_argument("--initial", type=Path, help="language model to go on from, without the auxiliary heads")
+    parser.add_argument("--rate", type=float, default=PEAK_RATE, help="highest learning rate (default: %(default)s)")
     parser.add_argument("--minutes", type=float, default=15.0, help="time to take")
     parser.add_argument("--rows", type=int, default=64, help="conversations in a batch")
     parser.add_argument("--questions", type=int, default=192, help="of an examination")
@@ -180,7 +190,7 @@ def run(folder: Path, options: argparse.Namespace) -> None:
     prompts = voice_prompts(own, mimi, raw, config)
     prompts.save(folder / "prompts.pt")
     progress = Run("lm", folder, options.minutes)
-    trainer = LMTrainer(config, 1 + len(bank.index.vocabulary), device, progress, options.initial, prompts.profile.window)
+    trainer = LMTrainer(config, 1 + len(bank.index.vocabulary), device, progress, options.initial, prompts.profile.window, options.rate)
     source = BatchSource(own, mimi, config, prompts, options)
     examination = None
     if options.heldout:
