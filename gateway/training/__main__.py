@@ -1,7 +1,7 @@
 """`python -m gateway.training STAGE --folder WORK ...`: the stages that made the bundled model, in their order.
 
-speech, tokenizer, pack: made-up questions and answers, spoken, aligned, packed. codec, lm: training. export: a checkpoint folder. evaluate:
-scripted calls through the gateway. Each stage goes on where it was interrupted.
+speech, tokenizer, pack: made-up questions and answers, spoken, aligned, packed. codec, lm: training. rehearse, lm: more of it.
+export: a checkpoint folder. evaluate: scripted calls through the gateway. Each stage goes on where it was interrupted.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ STAGES = {
     "pack": ("packing", "align and pack the speech"),
     "codec": ("codec_training", "train the codec"),
     "lm": ("lm_training", "train the language model"),
+    "rehearse": ("rehearsal", "let a trained model say everything: a corpus for training that goes on"),
     "export": ("export", "make a checkpoint folder of what was trained"),
     "evaluate": ("evaluation.run", "call a gateway and judge its answers"),
 }

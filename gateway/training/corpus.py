@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 SAMPLE_RATE = 24_000  # Hz, the codec's
 GAP_SAMPLES = 2_400  # silence between two clips of a shard, 100 ms: Opus smears less than that
 INDEX = "clips.jsonl"
+OWN_CODES = "codes.pt"  # of a corpus that a model said itself: "VOICE TEXT" -> int16 [frames, CODEBOOKS]
 
 # Phones of the aligner's dictionary (ARPAbet, CMUdict without stress) behind silence; the index of one is its class in training.
 PHONES = (

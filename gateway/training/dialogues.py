@@ -115,7 +115,7 @@ class DialogueMaker:
         """Reply to a question, perhaps be interrupted by another; return the sample at which the last answer ends."""
         rng = self._rng
         while True:
-            began = heard + self._seconds(*LATENCY_S)
+            began = -(-(heard + self._seconds(*LATENCY_S)) // FRAME) * FRAME
             self._mark(dialogue, ask, heard, began)
             line = reply(ask.intent, ask.slot, dialogue.persona)
             clip = self._reply_clip(dialogue.voice, line)

@@ -65,9 +65,10 @@ class Kokoro:
 
 def _fast_model(cache: Path) -> Path:
     """File of the model with faster convolutions, made on the first call."""
-    path = cache.expanduser() / "kokoro-v1.0.int8-products.onnx"
+    is_signed = graph.is_exact()
+    path = cache.expanduser() / f"kokoro-v1.0.{'int8' if is_signed else 'uint8'}-products.onnx"
     if not path.exists():
-        graph.rewrite(sources.model(cache), path)
+        graph.rewrite(sources.model(cache), path, is_signed=is_signed)
     return path
 
 

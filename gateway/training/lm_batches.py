@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -105,11 +105,19 @@ class Answers:
     So a sentence in a voice has few spellings in codes, which a small model learns well.
     """
 
-    def __init__(self, bank: SpeechBank, mimi: TrainedMimi) -> None:
-        clips = sorted((clip for clip in bank.index.clips if clip.role == "assistant"), key=lambda clip: clip.length)
+    def __init__(self, bank: SpeechBank, mimi: TrainedMimi, own: Mapping[str, Tensor] | None = None) -> None:
+        """Encode; `own` codes of a rehearsal (corpus.OWN_CODES) are taken as they are."""
+        own = own or {}
+        answers = [clip for clip in bank.index.clips if clip.role == "assistant"]
+        given = [(clip, codes) for clip in answers if (codes := own.get(f"{clip.speaker} {clip.text}")) is not None]
+        clips = sorted((clip for clip in answers if f"{clip.speaker} {clip.text}" not in own), key=lambda clip: clip.length)
         self._place: dict[int, tuple[int, int]] = {}  # first sample in the bank -> first row of `codes`, rows
         parts: list[Tensor] = [torch.zeros(0, CODEBOOKS, dtype=torch.int64, device=mimi.device)]
         count = 0
+        for clip, codes in given:
+            self._place[clip.start] = count, len(codes)
+            parts.append(codes.to(mimi.device, torch.int64))
+            count += len(codes)
         for first in range(0, len(clips), ENCODE_ROWS):
             some = clips[first : first + ENCODE_ROWS]
             frames = -(-some[-1].length // FRAME) + TAIL_FRAMES
@@ -119,10 +127,10 @@ class Answers:
                 pcm[row, at : at + clip.length] = bank.samples[clip.start : clip.start + clip.length].float() / 32768
             encoded = mimi.encode_codes(pcm)[:, LEAD_FRAMES:, :CODEBOOKS]
             for row, clip in enumerate(some):
-                own = -(-clip.length // FRAME) + TAIL_FRAMES
-                self._place[clip.start] = count, own
-                parts.append(encoded[row, :own])
-                count += own
+                size = -(-clip.length // FRAME) + TAIL_FRAMES
+                self._place[clip.start] = count, size
+                parts.append(encoded[row, :size])
+                count += size
         self.codes = torch.cat(parts)
 
     def lay(self, dialogues: list[Dialogue], silence: Tensor, frames: int) -> Tensor:

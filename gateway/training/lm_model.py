@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -20,6 +21,21 @@ from gateway.training.corpus import PHONES
 from gateway.training.mixing import SUBFRAMES
 
 INIT_STD = 0.02
+
+
+class Past:
+    """Keys and values of one layer, [B, heads, positions so far, head_dim] each."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._parts: tuple[Tensor, Tensor] | None = None
+
+    def extend(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Append further positions; return all."""
+        if self._parts is not None:
+            key, value = torch.cat((self._parts[0], key), dim=2), torch.cat((self._parts[1], value), dim=2)
+        self._parts, self.size = (key, value), key.shape[2]
+        return key, value
 
 
 class TemporalLayer(nn.Module):
@@ -36,12 +52,14 @@ class TemporalLayer(nn.Module):
         self.linear_in = nn.Parameter(torch.randn(2 * hidden, dim) / math.sqrt(dim))
         self.linear_out = nn.Parameter(torch.randn(dim, hidden) * INIT_STD)
 
-    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], mask: Tensor | None, past: Past | None) -> Tensor:
         rows, length, dim = x.shape
         qkv = F.linear(_norm(x, self.norm1), self.in_proj).view(rows, length, 3, self.num_heads, -1)
         query, key, value = qkv.transpose(1, 3).unbind(2)  # each [B, heads, T, head_dim]
         query, key = _rotate(query, rotation), _rotate(key, rotation)
-        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=mask is None)
+        if past is not None:
+            key, value = past.extend(key, value)
+        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=mask is None and key.shape[2] == length)
         x = x + F.linear(mixed.transpose(1, 2).reshape(rows, length, dim), self.out_proj)
         gate, up = F.linear(_norm(x, self.norm2), self.linear_in).chunk(2, dim=-1)
         return x + F.linear(F.silu(gate) * up, self.linear_out)
@@ -74,22 +92,32 @@ class TrainedLM(nn.Module):
         self.starts: Tensor
         self.register_buffer("starts", torch.tensor(config.table_starts), persistent=False)
 
-    def forward(self, rows: Tensor) -> Tensor:
-        """States after the last norm [B, T, dim] of int64 [B, T, ROW_WIDTH] rows from position 0."""
-        length = rows.shape[1]
+    def forward(self, rows: Tensor, pasts: Sequence[Past] | None = None) -> Tensor:
+        """States after the last norm [B, T, dim] of int64 [B, T, ROW_WIDTH] rows from position 0, or one row behind the `pasts`.
+
+        Raises:
+            ValueError: more than one row behind others, or a past longer than the window.
+        """
+        length, first = rows.shape[1], pasts[0].size if pasts else 0
+        if first and (length > 1 or first >= self.window):
+            raise ValueError(f"{length} rows behind {first}: must be one, and inside the window of {self.window}")
         x = F.embedding(rows + self.starts, self.embeddings).sum(dim=2)
         half = self.config.head_dim // 2
         frequencies = self.config.max_period ** (-torch.arange(half, device=x.device) / half)
-        angle = torch.arange(length, device=x.device)[:, None] * frequencies
+        angle = torch.arange(first, first + length, device=x.device)[:, None] * frequencies
         rotation = angle.cos(), angle.sin()
         mask = None
         if length > self.window:
             places = torch.arange(length, device=x.device)
             distance = places[:, None] - places
             mask = (distance >= 0) & (distance < self.window)
-        for layer in self.layers:
-            x = layer(x, rotation, mask)
+        for index, layer in enumerate(self.layers):
+            x = layer(x, rotation, mask, pasts[index] if pasts else None)
         return _norm(x, self.out_norm)
+
+    def pasts(self) -> list[Past]:
+        """Return an empty past."""
+        return [Past() for _ in self.layers]
 
     def text_logits(self, hidden: Tensor) -> Tensor:
         """Text logits [..., text_card] of states."""

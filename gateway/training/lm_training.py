@@ -24,7 +24,7 @@ from gateway.engine.codec.weights import WeightFile
 from gateway.engine.layout import CODEBOOKS, LMConfig
 from gateway.training.bank import UNKNOWN_PHONE, SpeechBank
 from gateway.training.codec_model import TrainedMimi
-from gateway.training.corpus import read_index
+from gateway.training.corpus import OWN_CODES, read_index
 from gateway.training.dialogues import PAD, intent_classes
 from gateway.training.lm_batches import SHOPS, Answers, Assembler, DialogueStream, Rows, Script, corrupted
 from gateway.training.lm_model import Hearing, TrainedLM
@@ -143,7 +143,11 @@ class BatchSource:
     """Batches of many short conversations, and at times of a few long ones: a call goes on when its prompt has left the window."""
 
     def __init__(self, bank: SpeechBank, mimi: TrainedMimi, config: LMConfig, prompts: VoicePrompts, options: argparse.Namespace) -> None:
-        answers = Answers(bank, mimi)
+        own: dict[str, Tensor] = {}
+        for corpus in options.corpus:
+            if (corpus / OWN_CODES).exists():
+                own |= torch.load(corpus / OWN_CODES, weights_only=True)
+        answers = Answers(bank, mimi, own)
         self._kinds = []
         for length, frames, rows in ((LENGTH, FRAMES, options.rows), (LONG_LENGTH, LONG_FRAMES, max(1, options.rows // LONG_SHARE))):
             stream = DialogueStream(bank.index, str(options.tokenizer), prompts, config, frames, rows)
@@ -171,6 +175,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tokenizer", type=Path, required=True)
     parser.add_argument("--initial", type=Path, help="language model to go on from, without the auxiliary heads")
     parser.add_argument("--rate", type=float, default=PEAK_RATE, help="highest learning rate (default: %(default)s)")
+    parser.add_argument("--prompts", type=Path, help="prompts.pt of the stage that made it; default: new ones from the corpus")
     parser.add_argument("--minutes", type=float, default=15.0, help="time to take")
     parser.add_argument("--rows", type=int, default=64, help="conversations in a batch")
     parser.add_argument("--questions", type=int, default=192, help="of an examination")
@@ -187,7 +192,7 @@ def run(folder: Path, options: argparse.Namespace) -> None:
     num_own = sum(len(read_index(corpus)) for corpus in options.corpus)
     mimi = TrainedMimi(codec, WeightFile(options.codec).take, device)
     own = bank.restricted(num_own)
-    prompts = voice_prompts(own, mimi, raw, config)
+    prompts = VoicePrompts.load(options.prompts, raw, config) if options.prompts else voice_prompts(own, mimi, raw, config)
     prompts.save(folder / "prompts.pt")
     progress = Run("lm", folder, options.minutes)
     trainer = LMTrainer(config, 1 + len(bank.index.vocabulary), device, progress, options.initial, prompts.profile.window, options.rate)

@@ -99,20 +99,30 @@ def pack(out: Path, clips: Sequence[tuple[Clip, Path]], *, progress: Callable[[s
     out.mkdir(parents=True, exist_ok=True)
     for old in (*out.glob("audio-*.opus"), out / INDEX):
         old.unlink(missing_ok=True)
-    placed: list[Clip] = []
-    shards = 0
-    for role in ("assistant", "user"):
-        for chunk in _chunks([clip for clip in clips if clip[0].role == role], _SHARD_SECONDS[role] * SAMPLE_RATE):
-            placed += _write_shard(out, shards, chunk, _BIT_RATES[role])
-            shards += 1
+    placed = write_shards(out, clips)
     write_index(out, placed)
     size = sum(path.stat().st_size for path in out.iterdir())
     hours = {role: sum(clip.length for clip in placed if clip.role == role) / SAMPLE_RATE / 3600 for role in ("assistant", "user")}
     flagged = sum(not clip.phones for clip in placed)
     progress(
         f"{out}: {len(placed)} clips, assistant {hours['assistant']:.2f} h, user {hours['user']:.2f} h, {flagged} without phones, "
-        f"{shards} shards, {size / 1e6:.1f} MB"
+        f"{1 + max((clip.shard for clip in placed), default=-1)} shards, {size / 1e6:.1f} MB"
     )
+
+
+def write_shards(out: Path, clips: Sequence[tuple[Clip, Path | NDArray[np.int16]]]) -> list[Clip]:
+    """Write the sound of clips, files or int16 [N], and return them with their places: the assistant's first.
+
+    Raises:
+        ValueError: a shard is larger than SHARD_BYTES.
+    """
+    placed: list[Clip] = []
+    shards = 0
+    for role in ("assistant", "user"):
+        for chunk in _chunks([clip for clip in clips if clip[0].role == role], _SHARD_SECONDS[role] * SAMPLE_RATE):
+            placed += _write_shard(out, shards, chunk, _BIT_RATES[role])
+            shards += 1
+    return placed
 
 
 # Private
@@ -149,12 +159,12 @@ def _bytes(clip: Clip, path: Path) -> int:
     return int(soundfile.info(path).duration * _BIT_RATES[clip.role] / 8) + _INDEX_BYTES
 
 
-def _chunks(clips: Sequence[tuple[Clip, Path]], samples: int) -> Iterator[list[tuple[Clip, NDArray[np.int16]]]]:
+def _chunks(clips: Sequence[tuple[Clip, Path | NDArray[np.int16]]], samples: int) -> Iterator[list[tuple[Clip, NDArray[np.int16]]]]:
     """Runs of clips with their audio, each run of at most so many samples."""
     run: list[tuple[Clip, NDArray[np.int16]]] = []
     length = 0
-    for clip, path in clips:
-        pcm = _read(path)
+    for clip, sound in clips:
+        pcm = _read(sound) if isinstance(sound, Path) else sound
         if run and length + len(pcm) > samples:
             yield run
             run, length = [], 0

@@ -1,4 +1,4 @@
-"""Let a model in training answer: questions of speakers it never heard, completed frame by frame without a cache.
+"""Let a model in training answer: conversations completed frame by frame, and an examination with questions of speakers it never heard.
 
 Thread: main.
 """
@@ -9,7 +9,6 @@ import dataclasses
 import random
 import sys
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,6 +36,37 @@ class _Draw:
         kept = logits.topk(TOPK, dim=-1).values[:, -1:]
         odds = (logits / TEMPERATURE).masked_fill(logits < kept, -torch.inf).softmax(-1)
         return torch.multinomial(odds, 1)[:, 0]
+
+
+@torch.no_grad()
+def complete(lm: TrainedLM, rows: Tensor, firsts: Tensor) -> Tensor:
+    """Let the model make its part of rows.
+
+    Args:
+        lm: the model.
+        rows: int64 [B, L, ROW_WIDTH]; L is at most the model's window.
+        firsts: int64 [B], first position of each row that is the model's to make.
+
+    Returns:
+        The rows, text and the assistant's codes replaced from `firsts` on.
+    """
+    rows, draw, pasts = rows.clone(), _Draw(), lm.pasts()
+    start = int(firsts.min())
+    hidden = lm(rows[:, :start], pasts)[:, -1]
+    for position in range(start, rows.shape[1]):
+        is_own = position >= firsts
+        text = torch.where(is_own, lm.text_logits(hidden).argmax(dim=-1), rows[:, position, 0])
+        forced = torch.where(is_own[:, None], -1, rows[:, position, 1 : 1 + CODEBOOKS])
+        rows[:, position, 0] = text
+        rows[:, position, 1 : 1 + CODEBOOKS] = lm.depth(hidden.float(), text, forced, draw)  # type: ignore[arg-type]
+        if position + 1 < rows.shape[1]:
+            hidden = lm(rows[:, position : position + 1], pasts)[:, -1]
+    return rows
+
+
+def unstaggered(rows: Tensor) -> Tensor:
+    """The assistant's codes int64 [T - 1, CODEBOOKS] by frame, of consecutive rows [T, ROW_WIDTH]: acoustic ones come a row late."""
+    return torch.cat((rows[:-1, 1:2], rows[1:, 2 : 1 + CODEBOOKS]), dim=1)
 
 
 class Examination:
@@ -73,28 +103,13 @@ class Examination:
         self._rows = Assembler(bank, mimi, config, prompts.profile.silence_codes, LENGTH, no_answers)(scripts, clean=True).rows
         self._sizes = torch.tensor([len(script.prompt) for script in scripts], device=mimi.device)
 
-    @torch.no_grad()
     def answer(self, lm: TrainedLM) -> tuple[list[str], Tensor]:
         """Return what the model writes, and the codes it speaks, int64 [B, SPOKEN, CODEBOOKS]."""
-        rows = self._rows.clone()
-        count, first = len(rows), int(self._sizes.min())
-        draw: Any = _Draw()
-        for position in range(first, LENGTH):
-            is_own = position >= self._sizes  # the row at `position` is the model's to make
-            hidden = lm(rows[:, :position])[:, -1]
-            text = lm.text_logits(hidden).argmax(dim=-1)
-            text = torch.where(is_own, text, rows[:, position, 0])
-            forced = torch.where(is_own[:, None], -1, rows[:, position, 1 : 1 + CODEBOOKS])
-            codes = lm.depth(hidden.float(), text, forced, draw)
-            rows[:, position, 0] = text
-            rows[:, position, 1 : 1 + CODEBOOKS] = codes
+        rows = complete(lm, self._rows, self._sizes)
         written, spoken = [], []
-        for row in range(count):
-            size = int(self._sizes[row])
-            pieces = [piece for piece in rows[row, size:, 0].tolist() if piece >= SPECIAL_TEXT_IDS]
-            written.append(self._tokenizer.decode(pieces))
-            semantic, acoustic = rows[row, size : size + SPOKEN, 1:2], rows[row, size + 1 : size + 1 + SPOKEN, 2 : 1 + CODEBOOKS]
-            spoken.append(torch.cat((semantic, acoustic), dim=1))
+        for own, size in zip(rows, self._sizes.tolist(), strict=True):
+            written.append(self._tokenizer.decode([piece for piece in own[size:, 0].tolist() if piece >= SPECIAL_TEXT_IDS]))
+            spoken.append(unstaggered(own[size : size + SPOKEN + 1]))
         return written, torch.stack(spoken)
 
     def report(self, lm: TrainedLM, keep: Path | None = None) -> float:

@@ -38,6 +38,16 @@ class VoicePrompts:
         torch.save({"codes": codes, **settled}, path)
 
 
+    @classmethod
+    def load(cls, path: Path, raw_config: dict[str, Any], config: LMConfig) -> VoicePrompts:
+        """Read what `save` wrote."""
+        stored = torch.load(path, weights_only=True)
+        profile = Profile.from_json(raw_config, config, is_personaplex=False)
+        silence, sine = tuple(stored["silence_codes"]), tuple(stored["sine_codes"])
+        codes = {voice: [prompt.numpy() for prompt in found] for voice, found in stored["codes"].items()}
+        return cls(dataclasses.replace(profile, silence_codes=silence, sine_codes=sine), codes)
+
+
 def settled_codes(mimi: TrainedMimi) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The codec's codes of silence and of a 440 Hz sine at amplitude 0.5: what it repeats most once the stream has settled."""
     time = torch.arange(4 * SETTLED * FRAME, device=mimi.device) / SAMPLE_RATE

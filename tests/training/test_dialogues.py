@@ -9,7 +9,18 @@ import torch
 from gateway.training import persona as personas
 from gateway.training.bank import Index, SpeechBank, make_index
 from gateway.training.corpus import SAMPLE_RATE, Clip
-from gateway.training.dialogues import EPAD, FRAME, LATENCY_S, PAD, DialogueMaker, intent_classes, lay_out
+from gateway.training.dialogues import (
+    EPAD,
+    FRAME,
+    LATE_S,
+    LATENCY_S,
+    OVERLAP_FRAMES,
+    PAD,
+    YIELD_S,
+    DialogueMaker,
+    intent_classes,
+    lay_out,
+)  # fmt: skip
 from gateway.training.grammar import asks, greeting, intent_of, plain, replies, reply
 from gateway.training.lm_batches import LEAD_FRAMES, Answers
 from gateway.training.mixing import SUBFRAMES, render
@@ -76,6 +87,38 @@ def test_conversations_stay_inside_their_frames_and_differ(index: Index) -> None
     assert len({d.persona for d in made}) > 5
     quiet = sum(not d.placements for d in (DialogueMaker(index, 50, seed).draw() for seed in range(300)))
     assert 0 < quiet < 60
+
+
+def test_long_answers_are_mostly_interrupted_and_nearly_all_stop_after_the_same_time(index: Index) -> None:
+    by_start = {clip.start: clip for clip in index.clips}
+    stops_s: list[float] = []
+    interrupted: list[bool] = []
+    for seed in range(150):
+        dialogue = DialogueMaker(index, FRAMES, seed).draw()
+        for answer in (p for p in dialogue.placements if not p.is_user):
+            whole_s = by_start[answer.start].length / SAMPLE_RATE
+            barges = [p.at for p in dialogue.placements if p.is_user and answer.at < p.at < answer.at + whole_s * SAMPLE_RATE]
+            if max([answer.at + whole_s * SAMPLE_RATE, *barges]) + 2 * SAMPLE_RATE > FRAMES * FRAME:
+                continue  # cut by the end of the conversation
+            if whole_s > 4.5:
+                interrupted.append(bool(barges))
+            for at in barges[:1]:
+                assert dialogue.overlap[at // FRAME : at // FRAME + OVERLAP_FRAMES].all()
+                if answer.length < whole_s * SAMPLE_RATE:
+                    stops_s.append((answer.at + answer.length - at) / SAMPLE_RATE)
+    assert len(stops_s) > 40
+    assert 0.5 < np.mean(interrupted) < 0.9
+    assert max(stops_s) <= LATE_S[1]
+    assert np.mean([YIELD_S[0] <= stop <= YIELD_S[1] for stop in stops_s]) > 0.8
+
+
+def test_nobody_overlaps_where_nobody_is_interrupted(index: Index) -> None:
+    for seed in range(60):
+        dialogue = DialogueMaker(index, FRAMES, seed).draw()
+        users = [p.at // FRAME for p in dialogue.placements if p.is_user]
+        for frame in np.flatnonzero(np.diff(dialogue.overlap.astype(int), prepend=0) == 1):
+            assert frame in users
+            assert dialogue.speaking[frame]
 
 
 def test_held_out_personas_never_appear(index: Index) -> None:

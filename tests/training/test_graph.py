@@ -38,10 +38,11 @@ def answer(path: Path) -> np.ndarray:
     return np.asarray(session.run(None, {"x": data, "xz": np.array(117, np.uint8)})[0])
 
 
+@pytest.mark.parametrize("is_signed", [False, pytest.param(True, marks=pytest.mark.skipif("not graph.is_exact()"))])
 @pytest.mark.parametrize(("width", "dilation", "stride"), [(1, 1, 1), (3, 1, 1), (7, 3, 1), (11, 5, 1), (3, 1, 2)])
-def test_the_answer_is_exactly_the_same(tmp_path: Path, width: int, dilation: int, stride: int) -> None:
+def test_the_answer_is_exactly_the_same(tmp_path: Path, width: int, dilation: int, stride: int, is_signed: bool) -> None:
     make_model(tmp_path / "slow.onnx", width=width, dilation=dilation, stride=stride)
-    graph.rewrite(tmp_path / "slow.onnx", tmp_path / "fast.onnx")
+    graph.rewrite(tmp_path / "slow.onnx", tmp_path / "fast.onnx", is_signed=is_signed)
     np.testing.assert_array_equal(answer(tmp_path / "fast.onnx"), answer(tmp_path / "slow.onnx"))
     kinds = [node.op_type for node in onnx.load(str(tmp_path / "fast.onnx")).graph.node]
     assert ("MatMulInteger" in kinds) == (stride == 1)
