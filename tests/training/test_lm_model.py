@@ -52,6 +52,17 @@ def test_states_and_text_logits_are_those_of_the_plain_transformer(trained: tupl
 
 
 @torch.no_grad()
+def test_row_by_row_behind_a_past_is_the_same_as_all_at_once(trained: tuple[TrainedLM, PlainTemporal, Path]) -> None:
+    model, _, _ = trained
+    rows = draw_rows(model, 2, model.window)
+    pasts = model.pasts()
+    states = [model(rows[:, :3], pasts), *(model(rows[:, i : i + 1], pasts) for i in range(3, model.window))]
+    torch.testing.assert_close(torch.cat(states, dim=1), model(rows), atol=2e-4, rtol=1e-4)
+    with pytest.raises(ValueError, match="1 rows behind"):
+        model(rows[:, :1], pasts)  # the window would have to slide
+
+
+@torch.no_grad()
 def test_all_depth_steps_at_once_give_what_they_give_one_by_one(trained: tuple[TrainedLM, PlainTemporal, Path]) -> None:
     model, _, _ = trained
     rows = draw_rows(model, 1, 9)
