@@ -28,6 +28,7 @@ YIELD_S = (0.2, 0.34)  # from the beginning of a barge-in to the assistant's sil
 LATE = 0.1  # share of interruptions that the assistant notices LATE_S after they began
 LATE_S = (0.34, 1.0)
 OVERLAP_FRAMES = 12  # from the beginning of a barge-in or backchannel: when it is decided whether the assistant goes on
+_TRIES = 50
 QUIET = 0.04  # share of conversations in which nobody speaks
 LONG_GAP = 0.08  # share of gaps that last LONG_GAP_S
 LONG_GAP_S = (5.0, 15.0)
@@ -95,7 +96,7 @@ class DialogueMaker:
             now += self._seconds(2.0, 8.0)
         end = self._frames * FRAME
         while now < end:
-            ask = self._ask()
+            ask = self._ask(dialogue)
             heard = self._hear(dialogue, ask, now)
             answered = self._answer(dialogue, ask, heard)
             now = answered + (self._seconds(*LONG_GAP_S) if rng.random() < LONG_GAP else self._seconds(*GAP_S))
@@ -107,9 +108,14 @@ class DialogueMaker:
         self._place(dialogue, self._index.clips[clip_idx], self._seconds(0.6, 1.0), is_user=True)
         return dialogue
 
-    def _ask(self) -> Ask:
-        slots = self._by_intent[self._rng.choices(self._intents, self._weights)[0]]
-        return self._rng.choice(slots[self._rng.choice(list(slots))])
+    def _ask(self, dialogue: Dialogue) -> Ask:
+        """A question that this voice can answer; any after many that it cannot."""
+        for _ in range(_TRIES):
+            slots = self._by_intent[self._rng.choices(self._intents, self._weights)[0]]
+            ask = self._rng.choice(slots[self._rng.choice(list(slots))])
+            if (dialogue.voice, reply(ask.intent, ask.slot, dialogue.persona)) in self._index.replies:
+                break
+        return ask
 
     def _answer(self, dialogue: Dialogue, ask: Ask, heard: int) -> int:
         """Reply to a question, perhaps be interrupted by another; return the sample at which the last answer ends."""
@@ -133,7 +139,7 @@ class DialogueMaker:
                 return self._speak(dialogue, clip, began, clip.length)
             noticed = barge + self._seconds(*(LATE_S if rng.random() < LATE else YIELD_S))
             self._speak(dialogue, clip, began, min(clip.length, noticed - began))
-            ask = rng.choice(self._by_intent[rng.choice(("stop", "wait"))][""]) if rng.random() < 0.3 else self._ask()
+            ask = rng.choice(self._by_intent[rng.choice(("stop", "wait"))][""]) if rng.random() < 0.3 else self._ask(dialogue)
             heard = self._hear(dialogue, ask, barge)
 
     def _hear(self, dialogue: Dialogue, ask: Ask, at: int) -> int:
