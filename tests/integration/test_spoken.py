@@ -32,8 +32,8 @@ class Spoken:
 CASES = [
     Spoken("capital", "Your name is Oliver.", "am_michael", "moscow"),
     Spoken("menu", "Your name is Maya. You are cheerful. You work for Luna Bakery.", "af_heart", "cookies"),
-    Spoken("opposite", "Your name is Nova. You are formal.", "bf_emma", "sad"),
-    Spoken("name", "Your name is Tom. You are brief.", "am_adam", "tom"),
+    Spoken("opposite", "Your name is Nova. You are formal.", "am_adam", "sad"),
+    Spoken("name", "Your name is Anna.", "af_heart", "anna"),
 ]
 
 
