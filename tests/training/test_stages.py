@@ -64,7 +64,7 @@ def codec_options(root: Path, minutes: float) -> Namespace:
 def lm_options(root: Path, minutes: float) -> Namespace:
     return Namespace(
         corpus=[root / "corpus"], heldout=root / "corpus", codec=root / "work" / "mimi.safetensors", sizes=root,
-        tokenizer=root / "work" / tokenizer.FILE, initial=None, rate=1.5e-3, minutes=minutes, rows=2, questions=2, workers=0,
+        tokenizer=root / "work" / tokenizer.FILE, initial=None, prompts=None, rate=1.5e-3, minutes=minutes, rows=2, questions=2, workers=0,
     )  # fmt: skip
 
 
@@ -90,10 +90,10 @@ def test_codec_and_language_model_are_trained_resumed_exported_and_loaded(root: 
     assert "examination: " in said
     assert losses[-1] < losses[0] - 0.2
     (root / "further").mkdir()
-    initial = work / "model.safetensors"
-    lm_training.run(root / "further", Namespace(**vars(lm_options(root, 0.15)) | {"initial": initial, "rate": 1e-4, "heldout": None}))
-    further = float(capsys.readouterr().err.split("  text ")[1].split()[0])
-    assert further < losses[0] - 0.1  # goes on from there
+    further = {"initial": work / "model.safetensors", "prompts": work / "prompts.pt", "rate": 1e-4, "heldout": None}
+    lm_training.run(root / "further", Namespace(**vars(lm_options(root, 0.25)) | further))
+    first_loss = float(capsys.readouterr().err.split("  text ")[1].split()[0])
+    assert first_loss < losses[0] - 0.1  # goes on from there
     export.run(work, Namespace(sizes=root, tokenizer=work / tokenizer.FILE, out=root / "checkpoint"))
     checkpoint = find_checkpoint(str(root / "checkpoint"))
     mimi = load_codec(checkpoint, num_slots=1, device=torch.device("cpu"))
