@@ -17,6 +17,8 @@ async def dial(url: str, key: str | None, **options: Any) -> AsyncIterator[aioht
         try:
             ws = await http.ws_connect(url, max_msg_size=0, **options)
         except aiohttp.WSServerHandshakeError as error:
+            if error.status == 200:
+                raise SystemExit(f"{url} is a page, not a call: its path must be one of the README's") from None
             async with http.get(url.replace("ws", "http", 1)) as reply:  # its answer to the same request without an upgrade has a body
                 reason = (await reply.text()).strip() if reply.status == error.status else error.message
             raise SystemExit(f"refused with HTTP {error.status}: {reason}") from None

@@ -16,10 +16,10 @@ from tests.integration.rig import PATHS, Gateway, PcmCaller, gateway, own_enviro
 ROOT = Path(__file__).parent.parent
 
 
-async def _run(server: Gateway, protocol: str, *flags: str) -> tuple[int | None, str, str]:
+async def _run(server: Gateway, protocol: str, *flags: str, url: str = "") -> tuple[int | None, str, str]:
     """Run the protocol's client to its end: status, standard output, standard error."""
     module = {"rawpcm": "examples.pcm_client", "moshi": "examples.chat_client"}[protocol]
-    url = f"ws://127.0.0.1:{server.port}{PATHS[protocol]}"
+    url = url or f"ws://127.0.0.1:{server.port}{PATHS[protocol]}"
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", module, *flags, "--url", url, cwd=ROOT, env=own_environ(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -110,3 +110,10 @@ def test_wav_files_of_any_rate_become_24_khz_mono(rate: int, num_channels: int, 
 def test_the_examples_are_short() -> None:
     for path in (ROOT / "examples").glob("*.py"):
         assert len(path.read_text(encoding="utf-8").splitlines()) < 100, path
+
+
+async def test_a_client_that_is_given_a_page_says_so_without_printing_it(question: Path) -> None:
+    async with gateway(1) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        code, _, error = await _run(server, "rawpcm", str(question), "answer.wav", url=url)
+        assert (code, error.strip()) == (1, f"{url} is a page, not a call: its path must be one of the README's")
