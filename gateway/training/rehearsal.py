@@ -2,7 +2,7 @@
 
 A small model learns a sentence by the codes of one recording. Another recording of it, even by the same synthesiser on another processor,
 is strange to it (13 nats a code instead of less than 1); so training that goes on, on whatever machine, goes on with what the model says
-itself. The one rule: only what is right, word for word, is kept. Thread: main.
+itself: of some tries the one that Whisper reads best. The one rule: only what is written right, word for word, is kept. Thread: main.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import dataclasses
 import json
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,19 +23,20 @@ from torch import Tensor
 from gateway.engine.codec.config import MimiConfig
 from gateway.engine.codec.weights import WeightFile
 from gateway.engine.layout import SPECIAL_TEXT_IDS, LMConfig
-from gateway.training import packing
+from gateway.training import packing, sources
 from gateway.training import persona as personas
 from gateway.training.bank import SpeechBank
 from gateway.training.codec_model import TrainedMimi
 from gateway.training.corpus import OWN_CODES, SAMPLE_RATE, Clip, write_index
 from gateway.training.dialogues import FRAME, Dialogue, DialogueMaker
+from gateway.training.evaluation import asr
 from gateway.training.grammar import Ask, asks, greeting, plain, replies, reply
 from gateway.training.lm_batches import TAIL_FRAMES, Answers, Assembler, PromptMaker
 from gateway.training.lm_model import TrainedLM
 from gateway.training.rollout import complete, unstaggered
 from gateway.training.voices import VoicePrompts
 
-ROUNDS = 4  # tries for what was said wrong, each with other questions
+ROUNDS = 4  # tries for what was said wrong or is misheard, each with other questions
 ROWS = 48  # of a batch
 QUESTION_FRAMES = 40  # of the longest question that is asked, with the silence before it
 FRAMES_A_WORD, MORE_FRAMES = 6, 24  # of an answer at most
@@ -77,22 +78,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkpoint", type=Path, required=True, help="folder of the model")
     parser.add_argument("--prompts", type=Path, required=True, help="prompts.pt of the stage that trained it")
     parser.add_argument("--out", type=Path, required=True, help="folder of the packed corpus to write")
+    parser.add_argument("--cache", type=Path, default=sources.DEFAULT_CACHE, help="folder of the downloads (default: %(default)s)")
 
 
 def run(folder: Path, options: argparse.Namespace) -> None:
-    """Write the corpus; lines that the model never said right are named and left out, and their questions are not asked in training."""
-    stage = Stage(SpeechBank.load(options.users, torch.device("cpu")), options.checkpoint, options.prompts)
-    missing = lines(stage.voices, seed=1)
-    said: list[Said] = []
+    """Write the corpus; lines that the model never said right are named and left out, and their questions are not asked in training.
+
+    Raises:
+        ImportError: faster-whisper is not installed.
+        sources.SourceError: Whisper's weights cannot be had.
+    """
+    stage, whisper = (
+        Stage(SpeechBank.load(options.users, torch.device("cpu")), options.checkpoint, options.prompts),
+        asr.Whisper(options.cache),
+    )
+
+    def errors(answer: Said) -> float:
+        return asr.word_error_rate(answer.line.text, whisper.read((answer.pcm / 32768).astype(np.float32)))
+
+    wanted = lines(stage.voices, seed=1)
+    said = best_of(stage.say, errors, wanted)
+    for line in wanted:
+        if line not in said:
+            print(f"never said right: {line.voice}: {line.text}", file=sys.stderr)
+    write(options.out, list(said.values()))
+
+
+def best_of(
+    say: Callable[[Sequence[Line], int], list[Said | None]], errors: Callable[[Said], float], wanted: Sequence[Line]
+) -> dict[Line, Said]:
+    """Return the best of up to ROUNDS sayings of each line, of those that are right; a line read without errors is not said again."""
+    best: dict[Line, tuple[float, Said]] = {}
     for number in range(ROUNDS):
-        heard = [stage.say(missing[first : first + ROWS], number) for first in range(0, len(missing), ROWS)]
-        answers = [answer for batch in heard for answer in batch]
-        said += [answer for answer in answers if answer is not None]
-        missing = [line for line, answer in zip(missing, answers, strict=True) if answer is None]
-        print(f"round {number + 1}: {len(said)} lines said, {len(missing)} not", file=sys.stderr, flush=True)
-    for line in missing:
-        print(f"never said right: {line.voice}: {line.text}", file=sys.stderr)
-    write(options.out, said)
+        missing = [line for line in wanted if line not in best or best[line][0] > 0]
+        for first in range(0, len(missing), ROWS):
+            for answer in say(missing[first : first + ROWS], number):
+                if answer is not None and (found := errors(answer)) < best.get(answer.line, (np.inf,))[0]:
+                    best[answer.line] = found, answer
+        clear = sum(found == 0 for found, _ in best.values())
+        print(f"round {number + 1}: {len(best)} of {len(wanted)} lines said, {clear} read without errors", file=sys.stderr, flush=True)
+    return {line: best[line][1] for line in wanted if line in best}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

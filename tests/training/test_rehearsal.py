@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -88,3 +89,19 @@ def test_every_line_is_asked_for_in_every_voice_by_what_leads_to_it() -> None:
         for who, ask in line.cues:
             assert line.text == (greeting(who) if ask is None else reply(*intent_of(ask.text), who))
             assert who.greets_first == (ask is None)
+
+
+def test_the_clearest_saying_is_kept_and_only_what_was_misheard_is_said_again() -> None:
+    clear, mumbled, never = (Line("one", text, ()) for text in ("clear", "mumbled", "never"))
+    asked: list[list[str]] = []
+
+    def say(wanted: Sequence[Line], number: int) -> list[Said | None]:
+        asked.append([line.text for line in wanted])
+        return [None if line is never else Said(line, (), torch.full((1, 8), number), np.zeros(1, np.int16)) for line in wanted]
+
+    def errors(answer: Said) -> float:
+        return 0.0 if answer.line is clear else (0.5, 0.2, 0.4, 0.2)[int(answer.codes[0, 0])]
+
+    best = rehearsal.best_of(say, errors, [clear, mumbled, never])
+    assert asked == [["clear", "mumbled", "never"], *[["mumbled", "never"]] * (rehearsal.ROUNDS - 1)]
+    assert {line.text: int(answer.codes[0, 0]) for line, answer in best.items()} == {"clear": 0, "mumbled": 1}
