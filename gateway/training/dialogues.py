@@ -22,9 +22,9 @@ PAD, EPAD = 3, 0  # text pieces; the ids of engine.layout
 LATENCY_S = (0.3, 0.58)  # from the end of a question to the answer, before it is rounded up to a frame
 PAUSE_S = (0.3, 0.6)  # inside a question
 GAP_S = (0.5, 2.5)  # from the end of an answer to the next question
-BARGED, MURMURED = 0.15, 0.04  # chances that an answer is interrupted, or accompanied by a backchannel, for each of its seconds
-MOST_BARGED, MOST_MURMURED = 0.7, 0.15  # of long answers
-YIELD_S = (0.2, 0.34)  # from the beginning of a barge-in to the assistant's silence; one narrow range, so that it is learned as a rule
+BARGED, MURMURED = 0.15, 0.08  # chances that an answer is interrupted, or accompanied by a backchannel, for each of its seconds
+MOST_BARGED, MOST_MURMURED = 0.6, 0.3  # of long answers
+YIELD_S = (0.24, 0.36)  # from the beginning of a barge-in to the assistant's silence; one narrow range, so that it is learned as a rule
 LATE = 0.1  # share of interruptions that the assistant notices LATE_S after they began
 LATE_S = (0.34, 1.0)
 OVERLAP_FRAMES = 12  # from the beginning of a barge-in or backchannel: when it is decided whether the assistant goes on
@@ -34,7 +34,7 @@ LONG_GAP = 0.08  # share of gaps that last LONG_GAP_S
 LONG_GAP_S = (5.0, 15.0)
 MIN_BARGE_S = 1.2  # answers shorter than this are not interrupted
 # Of intents, beside 1 for the others, more for those with many slots; long answers are there to be interrupted.
-SHARES = {"nonsense": 3.0, "your_name": 4.0, "hello": 1.5, "story": 4.0, "alphabet": 4.0, "count": 2.0}
+SHARES = {"nonsense": 3.0, "your_name": 8.0, "hello": 1.5, "story": 4.0, "alphabet": 4.0, "count": 2.0}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

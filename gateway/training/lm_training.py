@@ -37,6 +37,7 @@ BETAS = (0.9, 0.98)
 WEIGHT_DECAY = 0.1
 PAD_WEIGHT = 0.3  # of text padding
 OVERLAP_WEIGHT = 2.0  # of all text where the user has begun to speak over the assistant: there, padding is a decision
+NAME_WEIGHT = 4.0  # of the assistant's own name: one word in many, and the only one that the prompt alone decides
 SILENCE_SHARE = 0.1  # of the assistant's silent frames that train the codes
 CODEBOOK_WEIGHTS = (4.0, 1.5, 1.5, 1.0, 1.0, 1.0, 1.0, 1.0)
 AUDIO, PHONE, WORD, INTENT, PERSONA = 1.0, 0.4, 0.3, 0.4, 0.3  # weights beside the text loss
@@ -94,9 +95,8 @@ class LMTrainer:
         self._run.save(lm=self.lm.state_dict(), hearing=self.hearing.state_dict(), optimizer=self.optimizer.state_dict())
 
     def _text_loss(self, hidden: Tensor, batch: Rows) -> Tensor:
-        wanted = batch.targets[..., 0]
+        wanted, weight = batch.targets[..., 0], text_weights(batch)
         loss = F.cross_entropy(self.lm.text_logits(hidden).flatten(0, 1).float(), wanted.flatten(), reduction="none")
-        weight = torch.where(batch.overlap, OVERLAP_WEIGHT, torch.where(wanted == PAD, PAD_WEIGHT, 1.0)) * batch.is_live
         with torch.no_grad():
             is_word = ((wanted != PAD) & batch.is_live).flatten()
             self._run.note(text_words=loss[is_word].mean())
@@ -128,6 +128,14 @@ class LMTrainer:
         persona = (names + shops) / max(1, len(row))
         self._run.note(phone=phone, word=word, intent=intent, persona=persona)
         return PHONE * phone + WORD * word + INTENT * intent + PERSONA * persona
+
+
+def text_weights(batch: Rows) -> Tensor:
+    """What each text target counts, [B, L - 1]; nothing in the prompt."""
+    wanted = batch.targets[..., 0]
+    weight = torch.where(batch.overlap, OVERLAP_WEIGHT, torch.where(wanted == PAD, PAD_WEIGHT, 1.0))
+    is_name = (wanted == batch.names[:, None]) & (batch.names > 0)[:, None]
+    return torch.where(is_name, NAME_WEIGHT * weight, weight) * batch.is_live
 
 
 def _delayed(logits: Tensor, wanted: Tensor, is_live: Tensor, delay: int) -> Tensor:
