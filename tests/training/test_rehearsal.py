@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,9 +12,9 @@ import pytest
 import soundfile
 import torch
 
-from gateway.training import packing, rehearsal
+from gateway.training import packing, rehearsal, sources
 from gateway.training.bank import SpeechBank
-from gateway.training.corpus import OWN_CODES, Clip, write_index
+from gateway.training.corpus import OWN_CODES, Clip, read_index, write_index
 from gateway.training.dialogues import FRAME, Dialogue, DialogueMaker
 from gateway.training.grammar import asks, greeting, intent_of, plain, replies, reply
 from gateway.training.lm_batches import TAIL_FRAMES, Answers
@@ -36,12 +37,17 @@ def users(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def stage(users: Path, tmp_path_factory: pytest.TempPathFactory) -> Stage:
+def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     raw = json.loads((TINY / "config.json").read_text())["gateway"]
     settled = {name: raw[name] for name in ("silence_codes", "sine_codes")}
-    prompts = {"somebody": [torch.tensor(raw["silence_codes"]).repeat(26, 1)]}  # no voice at all: the words do not depend on it
-    torch.save({"codes": prompts, **settled}, path := tmp_path_factory.mktemp("prompts") / "prompts.pt")
-    return Stage(SpeechBank.load([users], torch.device("cpu")), TINY, path)
+    codes = {"somebody": [torch.tensor(raw["silence_codes"]).repeat(26, 1)]}  # no voice at all: the words do not depend on it
+    torch.save({"codes": codes, **settled}, path := tmp_path_factory.mktemp("prompts") / "prompts.pt")
+    return path
+
+
+@pytest.fixture(scope="module")
+def stage(users: Path, prompts: Path) -> Stage:
+    return Stage(SpeechBank.load([users], torch.device("cpu")), TINY, prompts)
 
 
 @pytest.fixture(scope="module")
@@ -105,3 +111,20 @@ def test_the_clearest_saying_is_kept_and_only_what_was_misheard_is_said_again() 
     best = rehearsal.best_of(say, errors, [clear, mumbled, never])
     assert asked == [["clear", "mumbled", "never"], *[["mumbled", "never"]] * (rehearsal.ROUNDS - 1)]
     assert {line.text: int(answer.codes[0, 0]) for line, answer in best.items()} == {"clear": 0, "mumbled": 1}
+
+
+def test_the_stage_names_what_was_never_said(
+    users: Path, prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("faster_whisper", reason="faster-whisper is not installed")
+    cues = ((Persona("Nova"), next(ask for ask in asks() if ask.text == QUESTION)),) * rehearsal.ROUNDS
+    wanted = [Line("somebody", text, cues) for text in ("No, a computer.", "The capital of Russia is Moscow.")]
+    monkeypatch.setattr(rehearsal, "lines", lambda voices, seed: wanted)
+    options = Namespace(users=[users], checkpoint=TINY, prompts=prompts, out=tmp_path, cache=sources.DEFAULT_CACHE)
+    try:
+        rehearsal.run(tmp_path, options)
+    except sources.SourceError as error:
+        pytest.skip(f"no weights for Whisper: {error}")
+    assert "never said right: somebody: No, a computer." in capsys.readouterr().err
+    assert [clip.text for clip in read_index(tmp_path)] == ["The capital of Russia is Moscow."]
+    assert list(torch.load(tmp_path / OWN_CODES, weights_only=True)) == ["somebody The capital of Russia is Moscow."]
