@@ -88,10 +88,8 @@ def run(folder: Path, options: argparse.Namespace) -> None:
         ImportError: faster-whisper is not installed.
         sources.SourceError: Whisper's weights cannot be had.
     """
-    stage, whisper = (
-        Stage(SpeechBank.load(options.users, torch.device("cpu")), options.checkpoint, options.prompts),
-        asr.Whisper(options.cache),
-    )
+    whisper = asr.Whisper(options.cache)
+    stage = Stage(SpeechBank.load(options.users, torch.device("cpu")), options.checkpoint, options.prompts)
 
     def errors(answer: Said) -> float:
         return asr.word_error_rate(answer.line.text, whisper.read((answer.pcm / 32768).astype(np.float32)))
